@@ -1,0 +1,50 @@
+# One Makefile for people and CI. `make help` lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= auto
+
+.PHONY: help setup demo test lint types fuzz bench chaos docs lock format clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: ## environment in .venv, broker jars, Java if it is missing (fast when nothing changed)
+	@$(PYTHON) tools/setup.py
+
+demo: setup ## 1 M records through a real broker and our codec, with the rates
+	@$(BIN)/python -m sparkonce.cli demo
+
+test: setup ## all tests, in parallel, against real brokers
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+lint: setup ## ruff, formatting, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup ## mypy, strict, on sources and tests
+	$(BIN)/mypy
+
+format: setup ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+fuzz: setup ## 1,000,000 mutated record batches through the decoder (FUZZ=n for another number)
+	$(BIN)/python tools/fuzz_decode.py --count $${FUZZ:-1000000}
+
+bench: setup ## our codec beside confluent-kafka, one core, one run
+	$(BIN)/python bench/codec.py
+
+chaos: setup ## long random fault runs
+	$(BIN)/python tools/fuzz_decode.py --count 200000 --seed $${SEED:-$$RANDOM}
+
+docs: setup ## check the documents: links and examples
+	$(BIN)/pytest -q tests/unit/test_docs.py
+
+lock: setup ## write the lock files anew from pyproject.toml
+	$(BIN)/python tools/lock.py
+
+clean: ## remove everything that the targets made in this folder
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
