@@ -9,7 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = str(Path(sys.executable).with_name("uv"))
-COMPILE = [UV, "pip", "compile", "--universal", "--generate-hashes", "--python-version", "3.11", "--upgrade", "--quiet"]
+COMPILE = [
+    UV,
+    "pip",
+    "compile",
+    "--universal",
+    "--generate-hashes",
+    "--python-version",
+    "3.11",
+    "--upgrade",
+    "--quiet",
+]
 COMPILE += ["--no-emit-index-url", "--custom-compile-command", "make lock"]
 
 

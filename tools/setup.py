@@ -12,20 +12,25 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup.sha256"
-INPUTS = [ROOT / name for name in ("pyproject.toml", "requirements/dev.lock", "requirements/java.lock", "tools/setup.py")]
+INPUTS = [
+    ROOT / name for name in ("pyproject.toml", "requirements/dev.lock", "requirements/java.lock", "tools/setup.py")
+]
 JAVA_VERSIONS = range(17, 26)
 
 
 def main() -> None:
     """Brings `.venv` up to date; a second run returns at once."""
-    if sys.version_info < (3, 11):
-        sys.exit(f"sparkonce needs Python 3.11 or later; this is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …")
+    if sys.version_info < (3, 11):  # noqa: UP036  This runs before anything has checked the version.
+        sys.exit(
+            f"sparkonce needs Python 3.11 or later; this is {sys.version.split()[0]}. Try: make PYTHON=python3.12 …"
+        )
     wanted = fingerprint()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
@@ -83,7 +88,15 @@ def system_java() -> bool:
 
 def pip(*arguments: str | Path) -> None:
     """Pip of the environment, with its own progress bars."""
-    run(PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments, "--quiet" if quiet() else "--progress-bar=on")
+    run(
+        PYTHON,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+        *arguments,
+        "--quiet" if quiet() else "--progress-bar=on",
+    )
 
 
 def quiet() -> bool:
@@ -96,12 +109,12 @@ def run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
 
 
-def step(title: str, action: object) -> None:
+def step(title: str, action: Callable[[], None]) -> None:
     """One line before, one line after, so that a slow step never looks like a hang."""
     print(f"» {title} …", flush=True)
     begun = time.monotonic()
     try:
-        action()  # type: ignore[operator]
+        action()
     except subprocess.CalledProcessError as error:
         sys.exit(f"✗ {title}: `{' '.join(error.cmd[:4])} …` ended with code {error.returncode}; its output is above.")
     print(f"  done in {time.monotonic() - begun:.0f} s", flush=True)
