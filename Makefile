@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= auto
+FUZZ ?= 1000000
+SEED ?= $(shell date +%s)
 
 .PHONY: help setup demo test lint types fuzz bench chaos docs lock format clean
 .DEFAULT_GOAL := help
@@ -31,13 +33,13 @@ format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 
 fuzz: setup ## 1,000,000 mutated record batches through the decoder (FUZZ=n for another number)
-	$(BIN)/python tools/fuzz_decode.py --count $${FUZZ:-1000000}
+	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ)
 
 bench: setup ## our codec beside confluent-kafka, one core, one run
 	$(BIN)/python bench/codec.py
 
-chaos: setup ## long random fault runs
-	$(BIN)/python tools/fuzz_decode.py --count 200000 --seed $${SEED:-$$RANDOM}
+chaos: setup ## long random runs with a new seed each time (SEED=n to repeat one)
+	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
 docs: setup ## check the documents: links and examples
 	$(BIN)/pytest -q tests/unit/test_docs.py

@@ -44,12 +44,15 @@ def columns_of(rows: Sequence[Record], before: int = 0) -> RecordColumns:
     )
 
 
+def rows_of(arrow_batch: pa.RecordBatch) -> list[Record]:
+    """What `decode` gave, as plain values."""
+    timestamps = arrow_batch["timestamp"].cast(pa.int64()).to_pylist()
+    return [
+        Record(row["key"], row["value"], timestamp, [(h["key"], h["value"]) for h in row["headers"] or []])
+        for timestamp, row in zip(timestamps, arrow_batch.drop_columns(["timestamp"]).to_pylist(), strict=True)
+    ]
+
+
 def decoded(data: bytes | bytearray) -> list[Record]:
     """All records of a buffer of batches, by our decoder."""
-    found = []
-    for arrow_batch in decode(data, read_headers(data)):
-        timestamps = arrow_batch["timestamp"].cast(pa.int64()).to_pylist()
-        for timestamp, row in zip(timestamps, arrow_batch.drop_columns(["timestamp"]).to_pylist(), strict=True):
-            headers = [(header["key"], header["value"]) for header in row["headers"] or []]
-            found.append(Record(row["key"], row["value"], timestamp, headers))
-    return found
+    return [row for arrow_batch in decode(data, read_headers(data)) for row in rows_of(arrow_batch)]

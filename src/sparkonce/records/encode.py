@@ -41,9 +41,9 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Encoded, not yet compressed records, and what the header must say of them."""
+    """Encoded, not yet compressed records (a part of the scratch buffer), and what the header must say of them."""
 
-    records: bytes
+    records: Bytes
     first: int
     count: int
     base_timestamp: int
@@ -83,14 +83,14 @@ def _next_piece(columns: RecordColumns, rows: Longs, first: int, scratch: Bytes)
     if count == 0 and missing:
         scratch = np.empty(missing, np.uint8)
         count, used, max_timestamp, _ = encode_records(rows[: first + 1], first, *parts, scratch)
-    return _Piece(scratch[:used].tobytes(), first, count, int(columns.timestamps[rows[first]]), max_timestamp)
+    return _Piece(scratch[:used], first, count, int(columns.timestamps[rows[first]]), max_timestamp)
 
 
 def _finish(
     columns: RecordColumns, rows: Longs, piece: _Piece, codec: Codec, batch_bytes_max: int
 ) -> Iterator[EncodedBatch]:
     """Compresses; what incompressible records made too large is halved until it fits."""
-    body = compress(codec, piece.records)
+    body = compress(codec, piece.records.data)
     if HEADER_BYTES + len(body) <= batch_bytes_max:
         yield EncodedBatch(_with_header(piece, codec, body), piece.count)
         return

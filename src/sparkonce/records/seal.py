@@ -29,7 +29,7 @@ NO_SEQUENCE = -1
 
 
 def seal(
-    batch: bytes | memoryview,
+    batch: bytes | bytearray | memoryview,
     producer: ProducerIdentity = NO_PRODUCER,
     base_sequence: int = NO_SEQUENCE,
     *,
