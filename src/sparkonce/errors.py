@@ -6,9 +6,28 @@ Kafka; `sparkonce.wire.verdicts` maps Kafka's error codes to these classes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What lies behind an error, for code that has to look closer than the verdict.
+
+    `code` is None when no answer came: then `name` says how the connection failed.
+    """
+
+    api: str
+    code: int | None
+    name: str
+    subject: str
+
 
 class SparkonceError(Exception):
     """The root of all errors of this package."""
+
+    def __init__(self, message: str, *, fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class RetriableError(SparkonceError):

@@ -23,7 +23,7 @@ from sparkonce.wire.apis import END_TXN_V2, METADATA, Api
 from sparkonce.wire.client import message_encoder
 from sparkonce.wire.cluster import metadata_body
 from sparkonce.wire.connection import Address, Connection, Pending
-from tests.unit.wire_fake_broker import FakeBroker, api_versions, encode, fake_broker, metadata
+from tests.unit.wire_fake_broker import Answer, FakeBroker, api_versions, encode, fake_broker, metadata
 
 V2 = TransactionProtocol.V2
 ME = ProducerIdentity(7, 3)
@@ -157,7 +157,7 @@ def coordinator(broker: FakeBroker, version: int) -> bytes:
     return encode(FindCoordinatorResponse, version, {"coordinators": [found]})
 
 
-def script(end: list[int | None] | None = None, init: list[int] | None = None) -> Any:
+def script(end: list[int | None] | None = None, init: list[int] | None = None) -> Answer:
     """A broker that knows a cluster of itself. EndTxn and InitProducerId answer these codes; None hangs up."""
 
     def reply(broker: FakeBroker, key: int, version: int, _frame: bytes) -> bytes | None:
@@ -231,6 +231,17 @@ def test_retries_stop_at_the_deadline_and_say_how_often_they_tried() -> None:
         assert 2 <= broker.requests.count(22) < 20
 
 
+def test_an_answer_that_makes_no_sense_is_as_good_as_none() -> None:
+    def reply(broker: FakeBroker, key: int, version: int, frame: bytes) -> bytes | None:
+        return b"\x00" if key in (22, 26) else script()(broker, key, version, frame)
+
+    with fake_broker(reply) as broker, Client(options(broker)) as client:
+        with pytest.raises(InDoubtError, match="cannot be read"):
+            end_transaction(client, "tx", ME, commit=True, protocol=V2)
+        with pytest.raises(RetriableError, match="cannot be read"):
+            init_producer(client, "tx", 1_000, deadline=Deadline.after_ms(300))
+
+
 def test_a_silent_broker_is_named() -> None:
     release = threading.Event()
 
@@ -238,7 +249,7 @@ def test_a_silent_broker_is_named() -> None:
         if key == 22:
             release.wait(20)
             return None
-        return script()(broker, key, version, _frame)  # type: ignore[no-any-return]
+        return script()(broker, key, version, _frame)
 
     with fake_broker(reply) as broker, Client(options(broker, request_timeout_ms=300)) as client:
         with pytest.raises(RetriableError, match=f"broker 1 at 127.0.0.1:{broker.port}: it was silent for 300 ms"):

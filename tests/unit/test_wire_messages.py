@@ -18,7 +18,7 @@ from sparkonce.errors import CorruptRecordsError, FencedError, RetriableError, S
 from sparkonce.model import TopicPartition
 from sparkonce.wire.admin import read_configs
 from sparkonce.wire.apis import DESCRIBE_CONFIGS, FETCH, FIND_COORDINATOR
-from sparkonce.wire.cluster import LeaderCache, metadata_body, read_metadata
+from sparkonce.wire.cluster import NO_TOPIC_ID, LeaderCache, metadata_body, read_metadata
 from sparkonce.wire.compact import compact_string, read_unsigned_varint, skip_tags, unsigned_varint
 from sparkonce.wire.connection import Address, Buffer
 from sparkonce.wire.fetch import AbortedTransaction, Fetched, FetchFrom, FetchSettings, fetch_body, read_fetch
@@ -104,6 +104,13 @@ def test_a_produce_answer_is_read_per_partition(version: int) -> None:
     refused = outcomes[A1]
     assert isinstance(refused, SparkonceError)
     assert "bad; record 4: no key" in str(refused)
+
+
+def test_a_topic_whose_id_is_unknown_is_still_named_in_its_error() -> None:
+    partition = {"index": 0, "error_code": 100, "base_offset": -1}
+    body = {"responses": [{"topic_id": NO_TOPIC_ID, "partition_responses": [partition]}]}
+    response = ProduceResponse.decode(encoded(build_message(ProduceResponse, 13, body), 13), version=13)
+    assert isinstance(read_produce(response, {"alpha": NO_TOPIC_ID})[A0], RetriableError)
 
 
 # Fetch

@@ -4,17 +4,17 @@ import time
 
 import pytest
 
-from sparkonce.wire.deadline import Deadline, backoff_ms
+from sparkonce.deadline import Deadline, backoff_ms
 
 
 def test_a_deadline_counts_down_to_zero_and_stays_there() -> None:
     deadline = Deadline.after_ms(20)
-    first = deadline.remaining()
+    first = deadline.remaining_seconds
     assert 0 < first <= 0.02
     assert not deadline.expired
     passed = Deadline(time.monotonic() - 1, 5)
-    assert passed.remaining() == 0
-    assert passed.remaining_ms() == 0
+    assert passed.remaining_seconds == 0
+    assert passed.remaining_ms == 0
     assert passed.expired
 
 

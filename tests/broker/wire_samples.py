@@ -1,0 +1,109 @@
+"""Record batches made and read by other people's code, so that our own is not its own judge."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as ConfluentPartition
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from sparkonce.devbroker import DevBroker
+from sparkonce.model import NO_PRODUCER, ProducerIdentity, TopicPartition
+from sparkonce.options import ConnectionOptions
+from sparkonce.wire import Client, TransactionProtocol, add_offsets, add_partitions
+
+READ_SECONDS = 60
+
+
+def record_batch(
+    values: Sequence[bytes],
+    identity: ProducerIdentity = NO_PRODUCER,
+    sequence: int = -1,
+    *,
+    transactional: bool = False,
+    compression: int = 0,
+) -> bytes:
+    """One record batch, built by kafka-python."""
+    builder = MemoryRecordsBuilder(
+        magic=2,
+        compression_type=compression,
+        batch_size=1 << 30,
+        transactional=transactional,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+    )
+    for value in values:
+        builder.append(timestamp=int(time.time() * 1000), key=None, value=value)
+    builder.close()
+    return bytes(builder.buffer())
+
+
+def values_in(broker: DevBroker, topic: str, partitions: int, *, isolation: str = "read_committed") -> list[bytes]:
+    """All values of a topic, read by librdkafka, in order of partition and offset."""
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": f"judge-{uuid.uuid4()}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([ConfluentPartition(topic, p, 0) for p in range(partitions)])
+        return _drain(consumer, partitions)
+    finally:
+        consumer.close()
+
+
+def _drain(consumer: Any, partitions: int) -> list[bytes]:
+    found: list[tuple[int, int, bytes]] = []
+    ended: set[int] = set()
+    until = time.monotonic() + READ_SECONDS
+    while len(ended) < partitions:
+        assert time.monotonic() < until, "librdkafka did not reach the end of the topic"
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is None:
+            found.append((message.partition(), message.offset(), message.value()))
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+        else:
+            raise AssertionError(message.error())
+    return [value for _, _, value in sorted(found)]
+
+
+@contextmanager
+def client_of(broker: DevBroker, **more: Any) -> Iterator[Client]:
+    """A client of a dev broker."""
+    with Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers, **more)) as client:
+        yield client
+
+
+def partitions_of(topic: str, count: int) -> list[TopicPartition]:
+    """The topic partitions of a topic."""
+    return [TopicPartition(topic, index) for index in range(count)]
+
+
+def add_under_v1(
+    client: Client,
+    transactional_id: str,
+    identity: ProducerIdentity,
+    partitions: Sequence[TopicPartition],
+    group: str | None = None,
+) -> None:
+    """What the old protocol asks for before records and offsets; nothing under the new one."""
+    if client.transaction_protocol() is TransactionProtocol.V2:
+        return
+    if partitions:
+        add_partitions(client, transactional_id, identity, partitions)
+    if group is not None:
+        add_offsets(client, transactional_id, identity, group)
