@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkonce.deadline import Deadline
 from sparkonce.devbroker import ivy, jars, state, storage
-from sparkonce.devbroker.deadline import Deadline
 from sparkonce.devbroker.locks import file_lock
 from sparkonce.devbroker.logs import follow, last_lines
 from sparkonce.devbroker.processes import ProcessIdentity
@@ -166,7 +166,7 @@ def test_following_ends_with_the_writer_and_misses_nothing(tmp_path: Path) -> No
 def test_a_lock_is_held_against_other_processes_and_freed_by_death(tmp_path: Path) -> None:
     script = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from sparkonce.devbroker.deadline import Deadline\nfrom sparkonce.devbroker.locks import file_lock\n"
+        "from sparkonce.deadline import Deadline\nfrom sparkonce.devbroker.locks import file_lock\n"
         "with file_lock(Path(sys.argv[1]), Deadline.after(10), lambda: None):\n"
         "    print('held', flush=True)\n    sys.stdin.read()\n"
     )

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import failures, guard, ports, processes
-from sparkonce.devbroker.deadline import Deadline, wait_until
 from sparkonce.devbroker.launch import launch_detached, launch_guarded, uninterrupted
 from sparkonce.devbroker.probe import ClusterView, ask_broker
 from sparkonce.devbroker.processes import ProcessIdentity, end_processes, identify, send_signal
@@ -55,8 +55,8 @@ def test_waiting_ends_with_the_condition_or_the_deadline() -> None:
     assert not wait_until(lambda: False, Deadline.after(0.1))
     assert time.monotonic() - begun < 30
     assert wait_until(lambda: True, Deadline.after(-1))
-    assert Deadline.after(-1).passed
-    assert Deadline.after(100).at_most(1).remaining_seconds <= 1
+    assert Deadline.after(-1).expired
+    assert Deadline.after(100).sooner_ms(1_000).remaining_seconds <= 1
 
 
 def test_a_process_is_itself_and_nobody_else() -> None:
@@ -82,12 +82,15 @@ def test_an_ended_process_that_nobody_waited_for_is_not_running() -> None:
 
 def test_ps_and_proc_agree_on_what_runs() -> None:
     with running(SLEEPER) as process:
-        first = processes.started_by_ps(process.pid)
-        assert first
-        assert processes.started_by_ps(process.pid) == first
-        assert processes.started_by_proc(process.pid)
-    assert processes.started_by_ps(process.pid) is None
-    assert processes.started_by_proc(process.pid) is None
+        os.kill(process.pid, signal.SIGSTOP)
+        assert wait_until(lambda: processes.is_paused(process.pid), Deadline.after(30))
+        by_ps, by_proc = processes.look_with_ps(process.pid), processes.look_in_proc(process.pid)
+        assert by_ps is not None
+        assert by_proc is not None
+        assert by_ps.state == by_proc.state == processes.PAUSED
+        assert processes.look_with_ps(process.pid) == by_ps
+    assert processes.look_with_ps(process.pid) is None
+    assert processes.look_in_proc(process.pid) is None
 
 
 def test_ending_asks_first_and_insists_later() -> None:
@@ -127,7 +130,7 @@ def test_a_guarded_command_dies_with_a_killed_parent_and_not_with_a_thread(tmp_p
     script = f"""
 import sys, threading
 from pathlib import Path
-from sparkonce.devbroker.deadline import Deadline
+from sparkonce.deadline import Deadline
 from sparkonce.devbroker.launch import launch_guarded
 def start():
     log, leftover = Path({str(tmp_path / "log")!r}), Path({str(leftover)!r})
@@ -258,7 +261,7 @@ def test_a_broker_that_answers_is_understood() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda _, id_: framed(id_, struct.pack(">hi", 35, 0)),
+        lambda key, id_: framed(id_, METADATA if key == 3 else struct.pack(">hi", 35, 0)),
         lambda _, id_: framed(id_ + 1, struct.pack(">hi", 0, 0)),
         lambda _, id_: framed(id_, b""),
         lambda key, id_: framed(id_, METADATA[:30] if key == 3 else struct.pack(">hi", 0, 0)),

@@ -1,0 +1,1 @@
+"""The command `sparkonce`: one file per noun. Imported by nobody."""

@@ -1,0 +1,5 @@
+"""`python -m sparkonce` is the command `sparkonce`."""
+
+from sparkonce.cli.main import main
+
+main()

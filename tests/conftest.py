@@ -1,0 +1,66 @@
+"""Real brokers for the tests that ask for them, and topics of their own.
+
+A broker is started when the first test of a pytest-xdist worker needs it and ends with that worker, whatever happens
+to the tests: the broker's guard ends it even if the worker is killed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sparkonce.devbroker import QUICK_JVM, DevBroker
+
+TOPIC_SECONDS = 60
+
+
+class TopicFactory(Protocol):
+    """Creates a topic with a name that no other test has, and returns the name."""
+
+    def __call__(
+        self, broker: DevBroker, *, partitions: int = 1, config: dict[str, str] | None = None, name: str = "topic"
+    ) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[DevBroker]:
+    """One broker with the new transaction protocol."""
+    with DevBroker(transaction_version=2, jvm_options=QUICK_JVM) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def broker_tv1() -> Iterator[DevBroker]:
+    """One broker with the old transaction protocol."""
+    with DevBroker(transaction_version=1, jvm_options=QUICK_JVM) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def cluster3() -> Iterator[DevBroker]:
+    """Three brokers, every topic on all of them. A test that breaks one repairs it, or starts its own."""
+    with DevBroker(brokers=3, jvm_options=QUICK_JVM) as started:
+        yield started
+
+
+@pytest.fixture
+def topic() -> TopicFactory:
+    """`topic(broker, partitions=3)` makes a fresh topic and gives its name."""
+    return create_topic
+
+
+def create_topic(
+    broker: DevBroker, *, partitions: int = 1, config: dict[str, str] | None = None, name: str = "topic"
+) -> str:
+    """Creates the topic and waits until its leaders are known."""
+    unique = f"{name}-{uuid.uuid4().hex[:12]}"
+    admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    # -1: as many copies as the cluster's default, which is one per broker.
+    wanted = NewTopic(unique, num_partitions=partitions, replication_factor=-1, config=config or {})
+    admin.create_topics([wanted], operation_timeout=TOPIC_SECONDS)[unique].result(TOPIC_SECONDS)
+    return unique
