@@ -12,11 +12,12 @@ import re
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkonce.deadline import Deadline, wait_until
+from sparkonce.devbroker.trust import trust_options
 from sparkonce.errors import RetriableError, UsageError
 from sparkonce.java import Java
 
@@ -66,7 +67,7 @@ def retrieve(java: Java, work: Path, cache: Path, deadline: Deadline, report: Ca
     module, log, jars = work / "ivy.xml", work / "ivy.log", work / "jars"
     module.write_text(MODULE, encoding="ascii")
     jars.mkdir()
-    command = ivy_command(java, find_ivy(), module, cache, jars)
+    command = ivy_command(java, find_ivy(), module, cache, jars, trust_options(work / "trust.jks"))
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -92,12 +93,15 @@ def ended_or_reported(process: subprocess.Popen[bytes], log: Path, report: Calla
     return process.poll() is not None
 
 
-def ivy_command(java: Java, ivy: Path, module: Path, cache: Path, jars: Path) -> list[str]:
+def ivy_command(
+    java: Java, ivy: Path, module: Path, cache: Path, jars: Path, java_options: Sequence[str] = ()
+) -> list[str]:
     """Resolves the module and copies its jars."""
     settings = os.environ.get("SPARKONCE_IVY_SETTINGS")
     return [
         str(java.executable),
         *NETWORK_OPTIONS,
+        *java_options,
         *proxy_options(urllib.request.getproxies().get("https")),
         "-jar",
         str(ivy),
