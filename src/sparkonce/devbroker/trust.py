@@ -1,8 +1,8 @@
 """Makes Java trust the certificate authorities that Python trusts.
 
 A Java runtime brings a list of its own, which knows nothing of an authority that was added to the machine, as behind a
-company's proxy. Python's list honours the system's and SSL_CERT_FILE, so pip gets through where Java would not. The list
-is written in Java's simplest format (JKS), big-endian:
+company's proxy. Python's list honours the system's and SSL_CERT_FILE, so pip gets through where Java would not. It is
+written in Java's simplest format (JKS), big-endian:
 
     magic FEEDFEED | version (2) | number of entries
     entry:  tag (2: trusted certificate) | alias | time ms (int64) | certificate type | length | the certificate (DER)
