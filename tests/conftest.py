@@ -6,6 +6,7 @@ to the tests: the broker's guard ends it even if the worker is killed.
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -17,6 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 from sparkonce.devbroker import QUICK_JVM, DevBroker
 
 TOPIC_SECONDS = 60
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and so does every process that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class TopicFactory(Protocol):
