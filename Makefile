@@ -14,8 +14,8 @@ help: ## this list
 setup: ## environment in .venv, broker jars, Java if it is missing (fast when nothing changed)
 	@$(PYTHON) tools/setup.py
 
-demo: setup ## 1 M records through a real broker and our codec, with the rates
-	@$(BIN)/python -m sparkonce.cli demo
+demo: setup ## an exactly-once pipeline on a real Kafka, killed twice, judged by an independent client
+	@$(BIN)/python -m demo.run
 
 test: setup ## all tests, in parallel, against real brokers
 	$(BIN)/pytest -n $(JOBS) --dist worksteal

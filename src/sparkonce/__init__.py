@@ -1,5 +1,8 @@
 """Exactly-once Kafka for PySpark."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sparkonce.errors import (
     AbortableError,
     CorruptRecordsError,
@@ -10,12 +13,27 @@ from sparkonce.errors import (
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from sparkonce.spark import BatchReceipt, KafkaSink, register
+
+# Loaded on first use: the command line and the tools need neither Spark nor the compiled kernels.
+_FROM_SPARK = ("BatchReceipt", "KafkaSink", "register")
+
 __all__ = [
     "AbortableError",
+    "BatchReceipt",
     "CorruptRecordsError",
     "FencedError",
     "InDoubtError",
+    "KafkaSink",
     "RetriableError",
     "SparkonceError",
     "UsageError",
+    "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_SPARK:
+        return getattr(import_module("sparkonce.spark"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -118,7 +118,7 @@ def test_an_empty_fetch_waits_as_long_as_asked(broker: DevBroker, topic: TopicFa
         began = time.monotonic()
         fetched = fetch(client, {tp: FetchFrom(1)}, FetchSettings(max_wait_ms=700))
         # Longer than the request time-out: the wait was asked for, it is no silence.
-        assert 0.6 < time.monotonic() - began < 10
+        assert 0.6 < time.monotonic() - began < 30
         assert len(fetched[tp].records) == 0
 
 
@@ -239,7 +239,7 @@ def test_a_record_batch_that_is_too_large(broker: DevBroker, topic: TopicFactory
     tp = TopicPartition(topic(broker, config={"max.message.bytes": "2000"}), 0)
     with (
         client_of(broker) as client,
-        pytest.raises(AbortableError, match=r"MESSAGE_TOO_LARGE \(10\).*max.message.bytes"),
+        pytest.raises(UsageError, match=r"MESSAGE_TOO_LARGE \(10\).*max.message.bytes"),
     ):
         produce(client, {tp: record_batch([bytes(5_000)])}, PLAIN)
 
@@ -257,7 +257,7 @@ def test_a_topic_that_does_not_exist(broker: DevBroker) -> None:
     began = time.monotonic()
     with client_of(broker) as client, pytest.raises(UsageError, match=f"{tp.topic} on .*create it"):
         produce(client, {tp: record_batch([b"x"])}, PLAIN)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
 
 
 def test_a_topic_that_was_made_anew_is_found_again(broker: DevBroker) -> None:

@@ -120,7 +120,7 @@ def fails(servers: str, **more: Any) -> str:
     began = time.monotonic()
     with Client(ConnectionOptions(bootstrap_servers=servers, **more)) as client, pytest.raises(UsageError) as caught:
         client.metadata((), Deadline.after_ms(60_000))
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 25
     return str(caught.value)
 
 

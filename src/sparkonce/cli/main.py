@@ -12,7 +12,7 @@ import click
 
 from sparkonce.errors import SparkonceError
 
-NOUNS = ("broker", "demo")
+NOUNS = ("broker",)
 
 
 class Nouns(click.Group):

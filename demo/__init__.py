@@ -1,0 +1,1 @@
+"""`make demo`: an exactly-once pipeline that is killed while it runs."""

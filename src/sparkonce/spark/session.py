@@ -1,0 +1,27 @@
+"""A Spark session on this machine, for demos, tests and pipelines that have no cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from sparkonce.java import spark_java_home
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    # Stopping a query while its callback runs a job can overflow the stream thread's default stack.
+    "spark.driver.extraJavaOptions": "-Xss16m",
+}
+
+
+def local_session(name: str, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Starts Spark with the Java and the Python of this environment, unless the caller has chosen others."""
+    os.environ.setdefault("JAVA_HOME", str(spark_java_home()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,67 @@
+"""`format("sparkonce")`: a Kafka source with the columns and option names of Spark's built-in one, read into Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from sparkonce.errors import UsageError
+from sparkonce.fetch import bounded_ranges
+from sparkonce.spark.source_columns import spark_schema
+from sparkonce.spark.source_options import SourceOptions, source_options
+from sparkonce.spark.source_stream import KafkaStreamReader
+from sparkonce.spark.source_tasks import input_partitions, read_partition
+from sparkonce.wire import Client
+
+FORMAT = "sparkonce"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("sparkonce")` known to a session that does not find it by itself."""
+    spark.dataSource.register(KafkaDataSource)
+
+
+class KafkaDataSource(DataSource):
+    """What Spark makes of `format("sparkonce")` and its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Asked for by `load()`, so that a wrong option fails there and not when the query runs."""
+        # Which of the two it will be is not known here. What both accept is right; else say what the stream says.
+        try:
+            options = source_options(self.options, streaming=False)
+        except UsageError:
+            options = source_options(self.options, streaming=True)
+        return spark_schema(include_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is always the one above
+        """For `spark.read`."""
+        return KafkaReader(source_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: ARG002, N802 - Spark's name
+        """For `spark.readStream`."""
+        return KafkaStreamReader(source_options(self.options, streaming=True))
+
+
+class KafkaReader(DataSourceReader):
+    """A bounded read."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges, decided now."""
+        with Client(self._options.connection) as client:
+            return input_partitions(bounded_ranges(client, self._options.settings))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of one range."""
+        return read_partition(self._options, partition)

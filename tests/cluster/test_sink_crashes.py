@@ -1,0 +1,45 @@
+"""The driver is killed at every step of a micro-batch and started again: nothing missing, nothing doubled."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from sparkonce.devbroker import DevBroker
+from tests.cluster.judge import Verdict, judge, run, write_input
+from tests.cluster.pipeline import POINTS, Job
+from tests.conftest import TopicFactory
+
+PARTITIONS = 3
+ROWS = 400
+
+
+@pytest.mark.parametrize("protocol", ["broker", "broker_tv1"])
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_every_step(
+    protocol: str, request: pytest.FixtureRequest, topic: TopicFactory, tmp_path: Path
+) -> None:
+    broker: DevBroker = request.getfixturevalue(protocol)
+    name = topic(broker, partitions=PARTITIONS)
+    # One batch for each point, one between them that is not touched, and one at the end.
+    expected = write_input(tmp_path / "in", files=len(POINTS) + 2, rows=ROWS)
+    checkpoint = str(tmp_path / "checkpoint")
+    jobs = [
+        Job(broker.bootstrap_servers, name, str(tmp_path / "in"), checkpoint, fault=point, fault_batch=batch)
+        for batch, point in enumerate(POINTS)
+    ]
+    outputs = {}
+    for job in jobs:
+        code, outputs[job.fault] = run(job)
+        assert code == -signal.SIGKILL, f"{job.fault} was not reached:\n{outputs[job.fault]}"
+    code, output = run(Job(broker.bootstrap_servers, name, str(tmp_path / "in"), checkpoint))
+    assert code == 0, output
+    found = judge(broker.bootstrap_servers, name, PARTITIONS, expected)
+    assert found == Verdict(missing=[], doubled=[], out_of_order=0, found=len(expected))
+    # The batch whose commit was answered before its driver died was recognised by its marker in the next run.
+    answered = POINTS.index("end-answered")
+    assert re.search(rf"batch {answered} .*already_committed=True", outputs[POINTS[answered + 1]])
+    assert "already_committed=True" not in outputs["last-produce"]
