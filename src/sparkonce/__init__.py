@@ -14,10 +14,10 @@ from sparkonce.errors import (
 )
 
 if TYPE_CHECKING:
-    from sparkonce.spark import BatchReceipt, KafkaSink, register
+    from sparkonce.spark import BatchReceipt, KafkaSink, KafkaSource, register, source_metrics
 
 # Loaded on first use: the command line and the tools need neither Spark nor the compiled kernels.
-_FROM_SPARK = ("BatchReceipt", "KafkaSink", "register")
+_FROM_SPARK = ("BatchReceipt", "KafkaSink", "KafkaSource", "register", "source_metrics")
 
 __all__ = [
     "AbortableError",
@@ -26,10 +26,12 @@ __all__ = [
     "FencedError",
     "InDoubtError",
     "KafkaSink",
+    "KafkaSource",
     "RetriableError",
     "SparkonceError",
     "UsageError",
     "register",
+    "source_metrics",
 ]
 
 

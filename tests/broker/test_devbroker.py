@@ -27,7 +27,8 @@ from sparkonce.errors import RetriableError, UsageError
 from sparkonce.java import cache_folder
 from tests.conftest import TopicFactory, create_topic
 
-UP_AND_DOWN_SECONDS = 30
+UP_AND_DOWN_SECONDS = 120
+"""On an idle machine of two cores it takes 8; here other tests share them."""
 SECONDS = 60
 
 
