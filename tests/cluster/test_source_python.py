@@ -15,7 +15,7 @@ from sparkonce.devbroker import DevBroker
 from sparkonce.errors import UsageError
 from sparkonce.model import TopicPartition
 from sparkonce.spark.source_builder import KafkaSource
-from sparkonce.spark.source_metrics import source_metrics
+from sparkonce.spark.source_figures import source_metrics
 from sparkonce.wire import committed_offsets
 from tests.broker.fetch_samples import BASE_MS, producer_of, send
 from tests.broker.wire_samples import client_of

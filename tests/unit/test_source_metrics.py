@@ -10,7 +10,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sparkonce.fetch import Progress
 from sparkonce.model import TopicPartition
-from sparkonce.spark.source_metrics import PartitionMetrics, source_metrics
+from sparkonce.spark.source_figures import PartitionMetrics, source_metrics
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
