@@ -18,7 +18,7 @@ demo: setup ## an exactly-once pipeline on a real Kafka, killed twice, judged by
 	@$(BIN)/python -m demo.run
 
 test: setup ## all tests, in parallel, against real brokers
-	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not chaos"
 
 lint: setup ## ruff, formatting, import rules
 	$(BIN)/ruff check .
@@ -38,7 +38,8 @@ fuzz: setup ## 1,000,000 mutated record batches through the decoder (FUZZ=n for 
 bench: setup ## our codec beside confluent-kafka, one core, one run
 	$(BIN)/python bench/codec.py
 
-chaos: setup ## long random runs with a new seed each time (SEED=n to repeat one)
+chaos: setup ## long runs: killed drivers and executors, fuzzing with a new seed (SEED=n to repeat one)
+	$(BIN)/pytest -v -m chaos
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
 docs: setup ## check the documents: links and examples

@@ -17,7 +17,7 @@ PARTITIONS = 3
 ROWS = 400
 
 
-@pytest.mark.parametrize("protocol", ["broker", "broker_tv1"])
+@pytest.mark.parametrize("protocol", ["broker", pytest.param("broker_tv1", marks=pytest.mark.chaos)])
 @pytest.mark.timeout(900)
 def test_a_driver_killed_at_every_step(
     protocol: str, request: pytest.FixtureRequest, topic: TopicFactory, tmp_path: Path

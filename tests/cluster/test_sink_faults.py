@@ -80,6 +80,7 @@ def test_an_expiry_past_the_brokers_maximum_names_the_remedies(topic: TopicFacto
         assert judge(broker.bootstrap_servers, name, PARTITIONS, []) == Verdict([], [], 0, 0)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("protocol", ["broker", "broker_tv1"])
 def test_a_driver_that_was_replaced_writes_nothing_and_says_who_took_over(
     protocol: str, request: pytest.FixtureRequest, topic: TopicFactory, tmp_path: Path
@@ -119,7 +120,9 @@ def test_state_is_right_after_a_crash(query: str, broker: DevBroker, topic: Topi
     code, output = run(job_of(broker, name, folder, query=query))
     assert code == 0, output
     if query == "deduplicated":
-        assert judge(broker.bootstrap_servers, name, PARTITIONS, ids) == Verdict([], [], 0, len(ids))
+        # The query's own shuffle does not keep the order.
+        found = judge(broker.bootstrap_servers, name, PARTITIONS, ids)
+        assert (found.missing, found.doubled, found.found) == ([], [], len(ids))
     else:
         of_key = [
             int(value) for _, key, value in read_committed(broker.bootstrap_servers, name, PARTITIONS) if key == b"k1"
@@ -147,6 +150,7 @@ def descendants(process: psutil.Process, word: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("victims", "query"),
     [(executors, "plain"), (python_workers, "plain"), (executors, "nondeterministic")],

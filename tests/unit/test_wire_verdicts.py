@@ -100,7 +100,7 @@ def test_an_unknown_code_is_never_retried() -> None:
 @pytest.mark.parametrize(
     ("api", "code", "kind", "said"),
     [
-        ("Produce", 10, AbortableError, "max.message.bytes"),
+        ("Produce", 10, UsageError, "max.message.bytes"),
         ("Produce", 29, UsageError, "WRITE on the topic"),
         ("Fetch", 29, UsageError, "READ on the topic"),
         ("OffsetFetch", 30, UsageError, "DESCRIBE on the group"),

@@ -27,6 +27,7 @@ from sparkonce.devbroker.storage import (
     FormatFailedError,
     claim_folder,
     format_nodes,
+    require_unused,
     write_node_files,
 )
 from sparkonce.errors import RetriableError, UsageError
@@ -150,6 +151,7 @@ class Cluster:
         java, jars = find_java(), kafka_jars()
         layouts = plan_nodes(self.settings, self.folder)
         self._description = claim_folder(self.folder, self.settings)
+        require_unused(layouts)
         write_node_files(self.settings, layouts)
         cluster_id, version = self._description.cluster_id, self._description.transaction_version
         formats = [format_command(java, jars, layout, cluster_id, version) for layout in layouts]

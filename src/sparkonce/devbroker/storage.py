@@ -6,6 +6,7 @@ A small file in the folder says which cluster it holds, so that a later start re
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import subprocess
@@ -82,6 +83,19 @@ def new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):
             return text
+
+
+def require_unused(nodes: Sequence[NodeLayout]) -> None:
+    """Refuses data that a running broker holds, before anything of it is touched: Kafka locks a file in its folder."""
+    for node in nodes:
+        path = node.data / ".lock"
+        if not path.exists():
+            continue
+        with path.open("ab") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UsageError(f"{node.data} is in use by another broker; stop that one first.") from error
 
 
 def write_node_files(settings: BrokerSettings, nodes: Sequence[NodeLayout]) -> None:
