@@ -259,3 +259,18 @@ def test_the_leader_dies_while_batches_are_under_way(cluster3: DevBroker, topic:
             cluster3.start(broker_id)
     expected = [value for number in range(200) for value in numbered(0, number)]
     assert values_in(cluster3, tp.topic, 1) == expected
+
+
+def test_two_attempts_of_one_share_would_lose_records_without_a_word(either: DevBroker, topic: TopicFactory) -> None:
+    """Why the driver grants a share to one attempt only: a stage that ran again and gives other rows sends them under
+    the same sequence numbers, Kafka takes them for repetitions, and acknowledges what it throws away.
+    """
+    (tp,) = partitions_of(topic(either), 1)
+    with driver(either, new_id(), tp) as attempts:
+        attempts.transaction.claim(TIMEOUT_MS)
+        attempts.begin()
+        (first,), (second,) = attempts.send({tp: [b"a", b"b"]}), attempts.send({tp: [b"c", b"d"]})
+        assert (first.record_count, second.record_count) == (2, 2)
+        attempts.pre_commit(0)
+        assert attempts.transaction.commit()
+    assert values_in(either, tp.topic, 1) == [b"a", b"b"]

@@ -35,14 +35,15 @@ def write_input(folder: Path, files: int, rows: int) -> list[str]:
     return ids
 
 
-def start(job: Job) -> subprocess.Popen[str]:
-    """The pipeline as a process of its own."""
+def start(job: Job, *, own_group: bool = False) -> subprocess.Popen[str]:
+    """The pipeline as a process of its own; in a group of its own it can be killed with all that it started."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.cluster.pipeline", job.to_text()],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=own_group,
     )
 
 

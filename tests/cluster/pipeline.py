@@ -8,6 +8,7 @@ the product knows nothing of them.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
 from sparkonce import KafkaSink
 from sparkonce.model import TopicPartition
@@ -39,6 +41,8 @@ POINTS = (
 )
 """Where a driver can die, in the order of a micro-batch."""
 SLOW_SECONDS = 9.0
+BATCH_HEADER = "batch"
+"""Every record says in which micro-batch it was written."""
 QUICK_SPARK = {
     "spark.sql.shuffle.partitions": "2",
 }
@@ -82,7 +86,8 @@ class FaultySink(KafkaSink):
             die()
         if armed and self._job.fault is not None and self._job.fault != "commit-log-written":
             arm(self._job.fault, self._job)
-        super().__call__(rows, batch_id)
+        header = sql.struct(sql.lit(BATCH_HEADER).alias("key"), sql.lit(str(batch_id)).cast("binary").alias("value"))
+        super().__call__(rows.withColumn("headers", sql.array(header)), batch_id)
         print(f"batch {batch_id} {self.last_receipt}", flush=True)
 
 
@@ -186,6 +191,8 @@ QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
 def main() -> None:
     """Runs until all files are written."""
     job = Job(**json.loads(sys.argv[1]))
+    logging.getLogger("sparkonce").setLevel(logging.INFO)
+    logging.basicConfig(stream=sys.stdout, format="%(name)s: %(message)s")
     spark = local_session("pipeline", job.master, {**QUICK_SPARK, **job.settings})
     spark.sparkContext.setLogLevel("ERROR")
     files = spark.readStream.option("maxFilesPerTrigger", 1).schema("id STRING, key STRING").csv(job.folder)

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client
 from tests.cluster.judge import Verdict, judge, read_committed, run, start, write_input
 from tests.cluster.pipeline import Job, written
+from tests.cluster.standalone import standalone_cluster
 from tests.conftest import TopicFactory
 
 pytestmark = pytest.mark.timeout(900)
@@ -138,16 +139,45 @@ def executors(pipeline: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def python_workers(pipeline: subprocess.Popen[str]) -> list[psutil.Process]:
     """The Python processes that run the tasks of the executors."""
-    return [worker for executor in executors(pipeline) for worker in descendants(executor, "pyspark.daemon")]
+    return descendants(psutil.Process(pipeline.pid), "CoarseGrainedExecutorBackend", "pyspark.daemon")
 
 
-def descendants(process: psutil.Process, word: str) -> list[psutil.Process]:
+def descendants(process: psutil.Process, *words: str) -> list[psutil.Process]:
+    """Processes below this one with the first word in their command, below them those with the second, and so on."""
     found = []
     for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):  # It ended meanwhile.
-            if word in " ".join(child.cmdline()):
-                found.append(child)
+            if words[0] in " ".join(child.cmdline()):
+                found += descendants(child, *words[1:]) if words[1:] else [child]
     return found
+
+
+@contextlib.contextmanager
+def running(job: Job) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The pipeline and what it has said so far; when the block is left it has come to its end."""
+    lines: list[str] = []
+    with start(job) as pipeline:
+        reader = threading.Thread(target=lambda: lines.extend(pipeline.stdout or ()), daemon=True)
+        reader.start()
+        try:
+            yield pipeline, lines
+            pipeline.wait(RUN_SECONDS)
+        finally:
+            pipeline.kill()
+        reader.join(30)
+
+
+@contextlib.contextmanager
+def in_the_middle_of_sending(broker: DevBroker, topic: str, said: list[str]) -> Iterator[None]:
+    """The broker stands still once the first records are in, so that the tasks have more to send."""
+    with Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers)) as client:
+        assert wait_until(lambda: written(client, topic) > 0, Deadline.after(RUN_SECONDS)), "".join(said)
+        broker.pause(0)
+        yield
+        broker.resume(0)
+
+
+MANY_REQUESTS = {"batch_bytes": 5_000, "compression": "none"}
 
 
 @pytest.mark.chaos
@@ -159,32 +189,48 @@ def descendants(process: psutil.Process, word: str) -> list[psutil.Process]:
 def test_tasks_killed_while_they_send(
     victims: Callable[[subprocess.Popen[str]], list[psutil.Process]], query: str, topic: TopicFactory, tmp_path: Path
 ) -> None:
-    """The broker is stopped once the first records are in, so that the tasks are killed in the middle of sending."""
     with DevBroker(jvm_options=QUICK_JVM) as broker:
         name = topic(broker, partitions=PARTITIONS)
         expected = write_input(tmp_path / "in", files=2, rows=60_000)
-        settings = {"spark.executor.memory": "512m"}
-        options = {"batch_bytes": 5_000, "compression": "none"}
-        job = job_of(
-            broker, name, tmp_path, master="local-cluster[2,1,1024]", query=query, settings=settings, options=options
-        )
-        with start(job) as pipeline:
-            lines: list[str] = []
-            reader = threading.Thread(target=lambda: lines.extend(pipeline.stdout or ()), daemon=True)
-            reader.start()
-            try:
-                with Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers)) as client:
-                    assert wait_until(lambda: written(client, name) > 0, Deadline.after(RUN_SECONDS)), "".join(lines)
-                    broker.pause(0)
-                    for victim in victims(pipeline)[:1]:
-                        victim.kill()
-                    broker.resume(0)
-                pipeline.wait(RUN_SECONDS)
-            finally:
-                pipeline.kill()
-            reader.join(30)
-        output = "".join(lines)
-        assert pipeline.returncode == 0, output
+        cluster = {"master": "local-cluster[2,1,1024]", "settings": {"spark.executor.memory": "512m"}}
+        job = job_of(broker, name, tmp_path, query=query, options=MANY_REQUESTS, **cluster)
+        with running(job) as (pipeline, said), in_the_middle_of_sending(broker, name, said):
+            for victim in victims(pipeline)[:1]:
+                victim.kill()
+        assert pipeline.returncode == 0, "".join(said)
         found = judge(broker.bootstrap_servers, name, PARTITIONS, expected)
         assert (found.missing, found.doubled, found.found) == ([], [], len(expected))
         assert found.out_of_order == 0 or query == "nondeterministic"
+
+
+@pytest.mark.chaos
+def test_a_speculative_copy_of_a_sending_task_sends_nothing(topic: TopicFactory, tmp_path: Path) -> None:
+    """One of two executors stands still while it sends, until Spark has started a copy of its task on the other."""
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+    }
+    with DevBroker(jvm_options=QUICK_JVM) as broker, standalone_cluster(tmp_path) as master:
+        name = topic(broker, partitions=PARTITIONS)
+        expected = write_input(tmp_path / "in", files=2, rows=60_000)
+        job = job_of(broker, name, tmp_path, master=master, settings=speculation, options=MANY_REQUESTS)
+        with running(job) as (pipeline, said):
+            with in_the_middle_of_sending(broker, name, said):
+                stopped = descendants(psutil.Process(), "127.0.0.2", "pyspark.daemon")
+                for worker in stopped:
+                    worker.suspend()
+            try:
+                copied = wait_until(lambda: "waits: attempt" in "".join(said), Deadline.after(RUN_SECONDS))
+            finally:
+                for worker in stopped:
+                    worker.resume()
+        output = "".join(said)
+        assert copied, output
+        assert pipeline.returncode == 0, output
+        assert judge(broker.bootstrap_servers, name, PARTITIONS, expected) == Verdict([], [], 0, len(expected))
+        # The copy was harmless: no transaction had to be aborted for it.
+        assert count_transactions(broker.bootstrap_servers, name, PARTITIONS) == (2, 0)

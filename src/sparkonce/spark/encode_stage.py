@@ -53,9 +53,10 @@ SCHEMA = pa.schema(
     ]
 )
 SPARK_SCHEMA = "share int, topic string, partition int, origin int, chunk int, batch binary"
-ORDER = ("topic", "partition", "origin", "chunk")
 MANIFEST_CHUNK = -1
 BUFFERED_BYTES_MAX = 64 * 1024 * 1024
+HANDED_OVER_BYTES = 4 * 1024 * 1024
+"""How much is given to Spark at once: every Arrow batch costs, and so does a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +97,30 @@ class EncodeStage:
         origin = context.partitionId()
         chunks: Counter[TopicPartition] = Counter()
         records: Counter[TopicPartition] = Counter()
+        rows, waiting_bytes = _Rows(), 0
         for partition, batch in Encoder(self.plan, origin).encode(arrow_batches):
-            share = share_of(partition, self.shares)
-            yield _rows([share], partition.topic, partition.partition, origin, chunks[partition], [batch.data])
+            rows.add(
+                share_of(partition, self.shares), partition.topic, partition.partition, chunks[partition], batch.data
+            )
             chunks[partition] += 1
             records[partition] += batch.record_count
-        yield self._manifests(origin, context.taskAttemptId(), records)
+            waiting_bytes += len(batch.data)
+            if waiting_bytes >= HANDED_OVER_BYTES:
+                yield rows.arrow(origin)
+                rows, waiting_bytes = _Rows(), 0
+        self._add_manifests(rows, origin, context.taskAttemptId(), records)
+        yield rows.arrow(origin)
 
-    def _manifests(self, origin: int, attempt: int, records: Counter[TopicPartition]) -> pa.RecordBatch:
+    def _add_manifests(self, rows: _Rows, origin: int, attempt: int, records: Counter[TopicPartition]) -> None:
         """One a share, also for those that get nothing from here."""
-        texts = []
         for share in range(self.shares):
             counts = [
                 [partition.topic, partition.partition, count]
                 for partition, count in records.items()
                 if share_of(partition, self.shares) == share
             ]
-            texts.append(json.dumps({"origin": origin, "attempt": attempt, "records": counts}).encode())
-        return _rows(range(self.shares), None, -1, origin, MANIFEST_CHUNK, texts)
+            text = json.dumps({"origin": origin, "attempt": attempt, "records": counts})
+            rows.add(share, None, -1, MANIFEST_CHUNK, text.encode())
 
 
 def share_of(partition: TopicPartition, shares: int) -> int:
@@ -202,18 +209,17 @@ def partition_count(client: Client, topic: str) -> int:
     return len(client.metadata([topic]).topics[topic].partitions)
 
 
-def _rows(
-    shares: range | list[int], topic: str | None, partition: int, origin: int, chunk: int, batches: list[bytes]
-) -> pa.RecordBatch:
-    count = len(batches)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(shares, pa.int32()),
-            pa.array([topic] * count, pa.string()),
-            pa.array([partition] * count, pa.int32()),
-            pa.array([origin] * count, pa.int32()),
-            pa.array([chunk] * count, pa.int32()),
-            pa.array(batches, pa.binary()),
-        ],
-        schema=SCHEMA,
-    )
+class _Rows:
+    """Rows of the result that wait to be given to Spark."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, str | None, int, int, bytes]] = []
+
+    def add(self, share: int, topic: str | None, partition: int, chunk: int, batch: bytes) -> None:
+        self._rows.append((share, topic, partition, chunk, batch))
+
+    def arrow(self, origin: int) -> pa.RecordBatch:
+        shares, topics, partitions, chunks, batches = zip(*self._rows, strict=True)
+        origins = [origin] * len(shares)
+        columns = zip((shares, topics, partitions, origins, chunks, batches), SCHEMA.types, strict=True)
+        return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], schema=SCHEMA)

@@ -153,7 +153,7 @@ class ExactlyOnceWriter:
         )
         send = SendStage(options.connection, settings, self._desk.address, _round_name(producer))
         encoded = rows.mapInArrow(EncodeStage(plan, shares).__call__, encode_stage.SPARK_SCHEMA)
-        shuffled = encoded.repartitionById(shares, sql.col("share")).sortWithinPartitions(*encode_stage.ORDER)
+        shuffled = encoded.repartitionById(shares, sql.col("share"))
         return shuffled.mapInArrow(send.__call__, send_stage.SPARK_SCHEMA)
 
     def _send(self, transaction: KafkaTransaction, job: DataFrame, producer: ProducerIdentity) -> list[ShareReceipts]:
@@ -185,14 +185,11 @@ def _round_name(producer: ProducerIdentity) -> str:
 
 
 def require_one_encoding(shares: list[ShareReceipts]) -> None:
-    """All shares must come from the same attempts of the encoding tasks. After a lost executor some may have been
+    """All shares must come from the same attempts of the same encoding tasks. After a lost executor some may have been
     encoded again, and a query that is not deterministic then gives other rows: some doubled, some missing.
     """
-    attempts: dict[int, set[int]] = {}
-    for share in shares:
-        for origin, attempt in share.encoders.items():
-            attempts.setdefault(origin, set()).add(attempt)
-    mixed = sorted(origin for origin, found in attempts.items() if len(found) > 1)
+    origins = {origin for share in shares for origin in share.encoders}
+    mixed = sorted(origin for origin in origins if len({share.encoders.get(origin) for share in shares}) > 1)
     if mixed:
         raise AbortableError(f"Spark partitions {mixed} were encoded again while others were being sent")
 

@@ -219,6 +219,7 @@ class GrantDesk:
 
     def _keep_waiting(self, channel: Channel, question: _Question, share: _Share) -> None:
         """Another attempt owns the share: tells this one how that ends."""
+        log.info("attempt %d waits: attempt %d sends share %d", question.attempt, share.attempt, question.share)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: share.decided or self._round != question.round_name, HEARTBEAT_SECONDS)

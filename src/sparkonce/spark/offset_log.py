@@ -74,21 +74,6 @@ def parse_planned_batch(query_id: str, run_id: str, batch_id: int, text: str) ->
     return PlannedBatch(query_id, run_id, batch_id, planned_ms, sources)
 
 
-def refuse_asynchronous_progress(spark: SparkSession, query_id: str) -> None:
-    """With it Spark may plan a batch anew after a crash, with other offsets under the same number."""
-    name = type_name(_execution(spark, query_id))
-    if "Async" in name:
-        raise UsageError(
-            "asyncProgressTrackingEnabled is on: Spark may then give a repeated batch other offsets, and nothing can "
-            "be exactly-once. Turn it off for this query"
-        )
-
-
-def type_name(java_object: Any) -> str:
-    """The Java class of an object."""
-    return str(java_object.getClass().getSimpleName())
-
-
 def _execution(spark: SparkSession, query_id: str) -> Any:
     java = spark.sparkContext._jvm
     assert java is not None  # noqa: S101  A classic session always has one.

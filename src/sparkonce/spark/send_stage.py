@@ -1,6 +1,7 @@
 """Stage 2, in tasks: one task a share sends the batches of its partitions in order and gives receipts.
 
-Its rows are sorted, so that the manifests come first: by them the task knows all its partitions before its first byte.
+The whole share is taken in before the first byte is sent: shuffled rows come in any order, and by the manifests among
+them the task knows all its partitions and that nothing is missing. So the transaction is open only while bytes travel.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,8 +18,8 @@ from sparkonce.errors import AbortableError
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
 from sparkonce.send import Receipt, Sender, SendSettings
-from sparkonce.spark.encode_stage import MANIFEST_CHUNK
 from sparkonce.spark.grants import GrantAddress, ask_for_share
+from sparkonce.spark.share import Share, read_share
 from sparkonce.wire import Client
 
 SPARK_SCHEMA = "receipts string"
@@ -63,64 +63,25 @@ class SendStage:
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("the sending stage runs only in a Spark task")
-        text = self._send(context.partitionId(), context.taskAttemptId(), _rows(arrow_batches))
+        with read_share(arrow_batches) as share:
+            text = self._send(context.partitionId(), context.taskAttemptId(), share)
         yield pa.RecordBatch.from_arrays([pa.array([text])], schema=_SCHEMA)
 
-    def _send(self, share: int, attempt: int, rows: Iterator[dict[str, Any]]) -> str:
-        encoders, expected, first = _read_manifests(rows)
-        if first is None:
-            return ShareReceipts(share, encoders).to_text()
-        with ask_for_share(self.grants, self.round_name, share, attempt, list(expected)) as grant:
+    def _send(self, number: int, attempt: int, share: Share) -> str:
+        if not share.partitions:
+            return ShareReceipts(number, share.encoders).to_text()
+        with ask_for_share(self.grants, self.round_name, number, attempt, share.partitions) as grant:
             if grant.finished_receipts is not None:
                 return grant.finished_receipts
             with Client(self.connection) as client:
                 sender = Sender(client, self.settings)
-                _send_all(sender, first, rows)
+                for partition, batch in share.batches():
+                    sender.send(partition, batch)
                 receipts = sender.finish()
-            _check_counts(expected, receipts)
-            text = ShareReceipts(share, encoders, receipts).to_text()
+            _check_counts(share.expected, receipts)
+            text = ShareReceipts(number, share.encoders, receipts).to_text()
             grant.report(text)
             return text
-
-
-def _rows(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    # One row is one record batch of up to a megabyte, so this is not a loop over records.
-    for arrow_batch in arrow_batches:
-        topics, partitions, origins = (arrow_batch[name] for name in ("topic", "partition", "origin"))
-        chunks, batches = arrow_batch["chunk"], arrow_batch["batch"]
-        for row in range(arrow_batch.num_rows):
-            yield {
-                "topic": topics[row].as_py(),
-                "partition": partitions[row].as_py(),
-                "origin": origins[row].as_py(),
-                "chunk": chunks[row].as_py(),
-                "batch": memoryview(batches[row].as_buffer()),
-            }
-
-
-def _read_manifests(
-    rows: Iterator[dict[str, Any]],
-) -> tuple[dict[int, int], Counter[TopicPartition], dict[str, Any] | None]:
-    """The manifests at the front: encoders, records expected for each partition, and the first row behind them."""
-    encoders: dict[int, int] = {}
-    expected: Counter[TopicPartition] = Counter()
-    for row in rows:
-        if row["chunk"] != MANIFEST_CHUNK:
-            return encoders, expected, row
-        manifest = json.loads(bytes(row["batch"]))
-        encoders[manifest["origin"]] = manifest["attempt"]
-        for topic, partition, records in manifest["records"]:
-            expected[TopicPartition(topic, partition)] += records
-    if expected:
-        raise AbortableError(f"batches for {sorted(map(str, expected))} were encoded but did not arrive")
-    return encoders, expected, None
-
-
-def _send_all(sender: Sender, first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> None:
-    row: dict[str, Any] | None = first
-    while row is not None:
-        sender.send(TopicPartition(row["topic"], row["partition"]), row["batch"])
-        row = next(rest, None)
 
 
 def _check_counts(expected: Counter[TopicPartition], receipts: list[Receipt]) -> None:

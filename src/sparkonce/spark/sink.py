@@ -13,7 +13,7 @@ from sparkonce.errors import UsageError
 from sparkonce.spark.batch import BatchReceipt
 from sparkonce.spark.direct import DirectWriter
 from sparkonce.spark.exactly_once import ExactlyOnceWriter
-from sparkonce.spark.offset_log import PlannedBatch, current_query_id, read_planned_batch, refuse_asynchronous_progress
+from sparkonce.spark.offset_log import PlannedBatch, current_query_id, read_planned_batch
 from sparkonce.spark.sink_options import sink_options
 
 
@@ -55,6 +55,12 @@ class KafkaSink:
         finally:
             writer.close()
 
+    def close(self) -> None:
+        """Ends the connections of a query that has ended. Another query may be started with this sink afterwards."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._run_id = None, ""
+
     def _new_writer(self, spark: SparkSession) -> ExactlyOnceWriter | DirectWriter:
         if self.options.guarantee == "exactly-once":
             return ExactlyOnceWriter(self.options, spark)
@@ -64,9 +70,7 @@ class KafkaSink:
         """A query that was started again begins as after a crash: it claims its id and reads the marker."""
         if self._writer is not None and batch.run_id == self._run_id:
             return self._writer
-        refuse_asynchronous_progress(spark, batch.query_id)
-        if self._writer is not None:
-            self._writer.close()
+        self.close()
         self._writer, self._run_id = self._new_writer(spark), batch.run_id
         return self._writer
 
