@@ -1,0 +1,156 @@
+"""Our source and sink beside Spark's own connector: same records, same broker, same machine, in turns.
+
+Run by `make bench`. Only the ratios mean anything. Spark's connector runs in Spark 4.0.0 (`tools/built_in.py`), ours in
+the Spark of this environment. The best micro-batch of each contender counts: on a shared machine all others show what
+else was running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from bench.codec import make_values
+from bench.spark_job import BUILT_IN, Task
+
+from sparkonce.devbroker import DevBroker
+from sparkonce.model import TopicPartition
+from sparkonce.options import ConnectionOptions
+from sparkonce.records import encode, record_columns
+from sparkonce.send import Sender, SendSettings
+from sparkonce.wire import Client, NewTopic, TransactionProtocol, create_topics, init_producer
+
+BUILT_IN_PYTHON = Path(__file__).parents[1] / ".venv-built-in" / "bin" / "python"
+INPUT = "input"
+PARTITIONS = 4
+DISTINCT_VALUES = 200_000
+CONTENDERS = {
+    "source": ("sparkonce", BUILT_IN),
+    "sink": ("exactly-once", "at-least-once", BUILT_IN),
+    "copy": ("exactly-once", "at-least-once", BUILT_IN),
+}
+WANTED = {
+    ("source", "sparkonce", BUILT_IN): 2.5,
+    ("sink", "exactly-once", "at-least-once"): 0.9,
+    ("sink", "exactly-once", BUILT_IN): 1.3,
+    ("copy", "exactly-once", "at-least-once"): 0.9,
+    ("copy", "exactly-once", BUILT_IN): 1.3,
+}
+
+
+def main() -> None:
+    """Starts a broker, fills a topic, measures in turns, prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=20_000_000, help="in the topic that is read")
+    parser.add_argument("--batch", type=int, default=1_500_000, help="records of a micro-batch")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--flows", default="source,sink,copy")
+    options = parser.parse_args()
+    best: dict[tuple[str, str], float] = defaultdict(float)
+    worker_bytes: Counter[tuple[str, str]] = Counter()
+    with (
+        DevBroker() as broker,
+        tempfile.TemporaryDirectory(prefix="sparkonce-bench-") as folder,
+        Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers)) as client,
+    ):
+        create_topics(client, [NewTopic(INPUT, partitions=PARTITIONS)])
+        fill(client, options.records)
+        for task in tasks(broker.bootstrap_servers, Path(folder), options):
+            create_topics(client, [NewTopic(task.topic_out, partitions=PARTITIONS)])
+            rate, largest = measure(task)
+            print(f"  {task.topic_out:<28}{rate / 1e6:>8.2f} M records/s", flush=True)
+            contender = task.flow, task.contender
+            best[contender] = max(best[contender], rate)
+            worker_bytes[contender] = max(worker_bytes[contender], largest)
+    report(best)
+    megabytes = worker_bytes["source", "sparkonce"] / 1e6
+    print(f"largest Python worker while {options.records:,} records were read: {megabytes:.0f} MB")
+
+
+def tasks(servers: str, folder: Path, options: argparse.Namespace) -> Iterator[Task]:
+    """All contenders of all flows, in turns."""
+    for turn in range(options.turns):
+        for flow in options.flows.split(","):
+            is_read = flow == "source"
+            for contender in CONTENDERS[flow]:
+                name = f"{flow}-{contender}-{turn}"
+                yield Task(
+                    flow=flow,
+                    contender=contender,
+                    servers=servers,
+                    topic_in=INPUT,
+                    topic_out=name,
+                    folder=str(folder / name),
+                    rows=options.records if is_read else options.batch,
+                    rounds=3 if is_read else 12,
+                    warm_up=1 if is_read else 3,
+                )
+
+
+def fill(client: Client, count: int) -> None:
+    """Writes records of 100 bytes, evenly over the partitions."""
+    print(f"writing {count:,} records of 100 bytes over {PARTITIONS} partitions", flush=True)
+    columns = record_columns(pa.array(make_values(DISTINCT_VALUES)), default_timestamp_ms=time.time_ns() // 1_000_000)
+    batches = list(encode(columns))
+    sender = Sender(client, SendSettings(init_producer(client, None, 0), None, TransactionProtocol.V1))
+    for number in range(count // DISTINCT_VALUES):
+        for batch in batches:
+            sender.send(TopicPartition(INPUT, number % PARTITIONS), batch.data)
+    sender.finish()
+
+
+def measure(task: Task) -> tuple[float, int]:
+    """Records a second of the best round, and the memory of the largest Python worker."""
+    python = str(BUILT_IN_PYTHON) if task.contender == BUILT_IN else sys.executable
+    job = Path(__file__).with_name("spark_job.py")
+    Path(task.folder).mkdir()
+    with (
+        Path(task.folder, "log").open("w") as log,
+        subprocess.Popen(
+            [python, str(job), json.dumps(asdict(task))], stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        largest = [0]
+        watcher = threading.Thread(target=watch, args=(process, largest), daemon=True)
+        watcher.start()
+        output, _ = process.communicate()
+        watcher.join()
+    if process.returncode != 0:
+        sys.exit(f"{task.flow} {task.contender} failed:\n{Path(task.folder, 'log').read_text()[-3000:]}")
+    return max(json.loads(output.splitlines()[-1])), largest[0]
+
+
+def watch(process: subprocess.Popen[str], largest: list[int]) -> None:
+    """Notes the largest worker of the job until the job ends."""
+    while process.poll() is None:
+        with suppress(psutil.Error):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                if "pyspark.daemon" in " ".join(child.cmdline()):
+                    largest[0] = max(largest[0], child.memory_info().rss)
+        time.sleep(0.2)
+
+
+def report(best: dict[tuple[str, str], float]) -> None:
+    """The ratios, beside what is wanted."""
+    print()
+    for (flow, ours, theirs), wanted in WANTED.items():
+        if (flow, ours) in best:
+            ratio = best[flow, ours] / best[flow, theirs]
+            said = "reached" if ratio >= wanted else "NOT reached"
+            print(f"{flow:<8}{ours:<14} / {theirs:<14}{ratio:>6.2f} times (wanted {wanted}: {said})")
+
+
+if __name__ == "__main__":
+    main()
