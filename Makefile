@@ -5,7 +5,7 @@ JOBS ?= auto
 FUZZ ?= 1000000
 SEED ?= $(shell date +%s)
 
-.PHONY: help setup demo test lint types fuzz bench chaos docs lock format clean
+.PHONY: help setup servers demo test lint types fuzz bench chaos docs lock format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -14,10 +14,13 @@ help: ## this list
 setup: ## environment in .venv, broker jars, Java if it is missing (fast when nothing changed)
 	@$(PYTHON) tools/setup.py
 
+servers: ## PostgreSQL and MariaDB for the tests, as Debian packages, if they are missing (needs root)
+	@$(PYTHON) tools/servers.py
+
 demo: setup ## an exactly-once pipeline on a real Kafka, killed twice, judged by an independent client
 	@$(BIN)/python -m demo.run
 
-test: setup ## all tests, in parallel, against real brokers
+test: setup servers ## all tests, in parallel, against real brokers and databases
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not chaos"
 
 lint: setup ## ruff, formatting, import rules

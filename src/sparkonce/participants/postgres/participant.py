@@ -1,0 +1,48 @@
+"""What both ways of writing to PostgreSQL share: the description, and the checks before any row moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+
+from sparkonce.commit import Participant
+from sparkonce.participants.columns import require_columns, require_unique
+from sparkonce.participants.postgres.connection import connected
+from sparkonce.participants.postgres.table import fits, read_table, require_schema
+
+LOCK_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresTable(Participant):
+    """A table of a PostgreSQL database; with keys, rows are put in the place of those with the same keys."""
+
+    dsn: str = field(repr=False)
+    table: str
+    keys: tuple[str, ...] = ()
+    given_name: str | None = None
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    """How long a task waits for a row that another transaction holds, before its micro-batch is run again."""
+
+    @property
+    def name(self) -> str:
+        """As `Participant` says: database and table, since a server's address may change."""
+        return self.given_name or f"postgres {conninfo_to_dict(self.dsn).get('dbname', '')} {self.table}"
+
+    @property
+    def makes_tables(self) -> bool:
+        """Whether rows wait in tables of their own before they are moved on."""
+        return bool(self.keys)
+
+    def check(self, schema: pa.Schema) -> None:
+        """As `Participant` says."""
+        privileges = "INSERT, SELECT, UPDATE" if self.keys else "INSERT"
+        with connected(self.dsn, f"looking at {self.table}") as connection:
+            shape = read_table(connection, self.table, privileges)
+            if self.makes_tables:
+                require_schema(connection, self.table)
+        require_columns(self.table, schema, shape.columns, fits, self.keys)
+        if self.keys:
+            require_unique(self.table, self.keys, shape.unique)
