@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
-from sparkonce.errors import RetriableError
 from sparkonce.fetch import OffsetRange, ReadSettings, read_range
 from sparkonce.model import TopicPartition
 from tests.broker.fetch_samples import (
@@ -48,13 +45,6 @@ def test_a_leader_killed_while_reading(cluster3: DevBroker, topic: TopicFactory)
                 cluster3.start(killed)
     assert killed is not None
     assert rows == expected
-
-
-def test_a_range_beyond_the_log_is_given_up(broker: DevBroker, topic: TopicFactory) -> None:
-    partition = TopicPartition(topic(broker), 0)
-    send(producer_of(broker), partition.topic, [b"x"] * 5)
-    with client_of(broker) as client, pytest.raises(RetriableError, match=r"nothing came from offset 5 on for 2000 ms"):
-        rows_by_us(client, OffsetRange(partition, 0, 9), ReadSettings(deadline_ms=2_000, max_wait_ms=50))
 
 
 def write_keyed(producer: Any, topic: str, count: int) -> None:

@@ -68,9 +68,9 @@ def test_formats(spark: SparkSession, broker: DevBroker, topic: TopicFactory) ->
 def test_wrong_arguments() -> None:
     with pytest.raises(UsageError, match="did you mean 'maxOffsetsPerTrigger'"):
         KafkaSource("here", topics="t", max_offset_per_trigger=5)
-    with pytest.raises(UsageError, match="value_schema goes with value_format='json'"):
+    with pytest.raises(UsageError, match="valueSchema goes with valueFormat=json"):
         KafkaSource("here", topics="t", value_format="json")
-    with pytest.raises(UsageError, match="value_format must be binary, string, json or a function"):
+    with pytest.raises(UsageError, match="valueFormat must be one of binary, string, json"):
         KafkaSource("here", topics="t", value_format="xml")
     with pytest.raises(UsageError, match="has no time zone"):
         KafkaSource("here", topics="t", start=datetime(2026, 1, 1))
@@ -96,6 +96,12 @@ def test_a_stream_with_a_group_and_metrics(
     with client_of(broker) as client:
         found = committed_offsets(client, group, [TopicPartition(name, 0)])
     assert {str(partition): value.offset for partition, value in found.items()} == {f"{name}-0": 20}
-    first = query.recentProgress[0]
-    (metrics,) = source_metrics(first)
-    assert (metrics.records, metrics.pending_offsets) == (15, 5)
+    first, second = (source_metrics(progress)[0] for progress in query.recentProgress[:2])
+    assert (first.records, first.pending_offsets) == (15, 5)
+    assert first.partitions[0].committed_offset is None
+    assert second.partitions[0].committed_offset == 15
+    # A value of one byte, a key of two, and every third record with headers.
+    assert first.estimated_bytes is not None
+    assert 15 * 8 < first.estimated_bytes < 15 * 25
+    assert first.estimated_bytes_per_second is not None
+    assert second.idle_ms == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sparkonce.errors import UsageError
 from sparkonce.fetch import OffsetRange
 from sparkonce.fetch.bounded import ranges_from_to
-from sparkonce.fetch.limits import available_offsets, limit_offsets
+from sparkonce.fetch.limits import available_bytes, available_offsets, limit_offsets, portion
 from sparkonce.fetch.lost import data_loss, lost_before, without_lost
 from sparkonce.fetch.ranges import split
 from sparkonce.fetch.stream import still_there
@@ -54,7 +54,7 @@ def test_limits_stay_within_what_there_is(pairs: list[tuple[int, int]], max_offs
     ranges = ranges_of(pairs)
     begin = {piece.topic_partition: piece.start for piece in ranges}
     latest = {piece.topic_partition: piece.end for piece in ranges}
-    end = limit_offsets(begin, latest, max_offsets)
+    end = limit_offsets(begin, latest, portion(available_offsets(begin, latest), max_offsets))
     assert all(begin[tp] <= end[tp] <= latest[tp] for tp in begin)
     assert available_offsets(begin, end) <= max_offsets + len(begin)
     # Whoever has records gives some, so that no small topic partition waits for a large one.
@@ -62,8 +62,22 @@ def test_limits_stay_within_what_there_is(pairs: list[tuple[int, int]], max_offs
 
 
 def test_limits_are_shared_in_proportion() -> None:
-    assert limit_offsets({A: 0, B: 100, C: 5}, {A: 800, B: 300, C: 5}, 100) == {A: 80, B: 120, C: 5}
-    assert limit_offsets({A: 0, B: 0}, {A: 3, B: 4}, 7) == {A: 3, B: 4}
+    tenth = portion(1_000, 100)
+    assert limit_offsets({A: 0, B: 100, C: 5}, {A: 800, B: 300, C: 5}, tenth) == {A: 80, B: 120, C: 5}
+    assert limit_offsets({A: 0, B: 0}, {A: 3, B: 4}, portion(7, 7)) == {A: 3, B: 4}
+    assert limit_offsets({A: 0}, {A: 3}, portion(7, None)) == {A: 3}
+
+
+def test_bytes_are_counted_where_they_are_known() -> None:
+    rates = {A: 2.5, B: 10.0}
+    assert available_bytes({A: 0, B: 5, C: 0}, {A: 10, B: 4, C: 7}, rates) == 25
+    # A limit smaller than a single record still lets every topic partition give one.
+    assert limit_offsets(
+        {A: 0, B: 0}, {A: 10, B: 9}, portion(available_bytes({A: 0, B: 0}, {A: 10, B: 9}, rates), 1)
+    ) == {
+        A: 1,
+        B: 1,
+    }
 
 
 def test_lost_ranges() -> None:

@@ -17,7 +17,11 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def told(**more: Any) -> StreamingQueryProgress:
     end = Progress({A: 0, B: 0}, {A: 10, B: 20}, {"t": "id"}).to_json()
-    latest = Progress({A: 0, B: 0}, {A: 15, B: 20}, {"t": "id"}).to_json() | {"commits": {"succeeded": 3, "failed": 1}}
+    latest = Progress({A: 0, B: 0}, {A: 15, B: 20}, {"t": "id"}).to_json() | {
+        "commits": {"succeeded": 3, "failed": 1, "offsets": {"t": {"0": 4}}},
+        "bytes": 1_000,
+        "idleMs": 70,
+    }
     ours = {"endOffset": end, "latestOffset": latest, "numInputRows": 7, "processedRowsPerSecond": 3.5}
     foreign = [{"endOffset": value, "numInputRows": 1} for value in ({"t": {"0": 5}}, 17, None, {"logOffset": 3})]
     value = {
@@ -41,7 +45,7 @@ def told(**more: Any) -> StreamingQueryProgress:
 
 def test_what_is_pending() -> None:
     (metrics,) = source_metrics(told())
-    assert metrics.partitions == (PartitionMetrics(A, 10, 15), PartitionMetrics(B, 20, 20))
+    assert metrics.partitions == (PartitionMetrics(A, 10, 15, 4), PartitionMetrics(B, 20, 20, None))
     assert metrics.pending_offsets == 5
     assert (metrics.records, metrics.records_per_second) == (7, 3.5)
     assert (metrics.commits_succeeded, metrics.commits_failed) == (3, 1)
@@ -52,3 +56,10 @@ def test_what_is_pending() -> None:
 def test_event_time(name: str, field: str) -> None:
     (metrics,) = source_metrics(told(eventTime={name: "2026-01-01T00:00:07.500Z"}))
     assert getattr(metrics, field) == 2_500
+
+
+def test_bytes_and_idle_time() -> None:
+    (metrics,) = source_metrics(told(durationMs={"triggerExecution": 250}))
+    assert (metrics.estimated_bytes, metrics.estimated_bytes_per_second, metrics.idle_ms) == (1_000, 4_000.0, 70)
+    (metrics,) = source_metrics(told())
+    assert metrics.estimated_bytes_per_second is None

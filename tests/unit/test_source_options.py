@@ -27,7 +27,7 @@ def test_defaults_are_those_of_the_built_in_source() -> None:
     assert stream.settings.subscription == TopicNames(("t",))
     assert stream.settings.read.fail_on_data_loss
     assert stream.settings.read.isolation is Isolation.READ_COMMITTED
-    assert not stream.include_headers
+    assert not stream.columns.include_headers
 
 
 def test_starts() -> None:
@@ -48,6 +48,7 @@ def test_numbers_times_and_properties() -> None:
     options = parsed(
         maxOffsetsPerTrigger="10",
         minOffsetsPerTrigger="2",
+        maxBytesPerTrigger="7",
         maxTriggerDelay="2m",
         partitionDiscoveryInterval="500",
         minPartitions="4",
@@ -62,10 +63,11 @@ def test_numbers_times_and_properties() -> None:
     )
     settings = options.settings
     assert (settings.max_offsets, settings.min_offsets, settings.max_trigger_delay_ms) == (10, 2, 120_000)
+    assert settings.max_bytes == 7
     assert (settings.discovery_interval_ms, settings.min_partitions, settings.max_records_per_partition) == (500, 4, 9)
     assert (settings.read.isolation, settings.read.fetch_bytes) == (Isolation.READ_UNCOMMITTED, 50)
     assert options.connection.client_id == "me"
-    assert options.include_headers
+    assert options.columns.include_headers
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,12 @@ def test_numbers_times_and_properties() -> None:
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
         ({"kafka.isolation.level": "dirty"}, "isolation.level must be one of"),
+        ({"maxBytesPerTrigger": "-1"}, "maxBytesPerTrigger must be above 0"),
+        ({"valueFormat": "xml"}, "valueFormat must be one of binary, string, json"),
+        ({"valueFormat": "json"}, "valueSchema goes with valueFormat=json"),
+        ({"keySchema": "id BIGINT"}, "keySchema goes with keyFormat=json"),
+        ({"onMalformed": "skip"}, "onMalformed must be one of fail, null, raw"),
+        ({"kafka.value.deserializer": "x"}, "the option valueFormat says what values are"),
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
     ],
 )

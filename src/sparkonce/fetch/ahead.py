@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sparkonce.deadline import Deadline
 from sparkonce.errors import CorruptRecordsError, Fault, RetriableError, SparkonceError
 from sparkonce.fetch.committed import Mask, overlapping_batches, visible_batches
-from sparkonce.fetch.lost import data_loss
+from sparkonce.fetch.lost import cut_off, data_loss
 from sparkonce.fetch.ranges import OffsetRange
 from sparkonce.model import TopicPartition
 from sparkonce.records import BatchHeaders, read_headers
@@ -76,19 +76,22 @@ class FetchAhead:
         self._position = wanted.start
         self._ready: deque[Piece] = deque()
         self._ready_bytes = 0
+        self._log_end = wanted.end
+        """As the last answer told it."""
         self._request: Handle[Fetched] | None = None
         self._deadline = Deadline.after_ms(settings.deadline_ms)
 
     def take(self) -> Piece | None:
         """The next record batches; waits for them. None when the range has been read."""
         self._renew_deadline()
-        while not self._ready and not self._finished:
+        while self._nothing_came:
             try:
                 self._accept(self._answer())
             except RetriableError as error:
                 raise self._out_of_time(str(error), error.fault) from error
-            if self._deadline.expired:
-                raise self._out_of_time("its answers were empty")
+            # Another empty answer would take longer than what is left.
+            if self._nothing_came and self._deadline.remaining_ms <= 2 * self._settings.max_wait_ms:
+                self._give_up()
         if not self._ready:
             return None
         piece = self._ready.popleft()
@@ -112,6 +115,10 @@ class FetchAhead:
     @property
     def _finished(self) -> bool:
         return self._position >= self._wanted.end
+
+    @property
+    def _nothing_came(self) -> bool:
+        return not self._ready and not self._finished
 
     def _renew_deadline(self) -> None:
         self._deadline = Deadline.after_ms(self._settings.deadline_ms)
@@ -156,17 +163,33 @@ class FetchAhead:
         """The broker does not have the offset: retention took it, or the log was cut off before it."""
         partition = self._wanted.topic_partition
         earliest = list_offsets(self._client, {partition: OffsetAt.EARLIEST}, deadline=self._deadline)[partition].offset
-        goes_on_at = min(earliest, self._wanted.end) if earliest > self._position else self._wanted.end
+        if earliest <= self._position:
+            self._skip_cut_off(cause)
+            return
+        goes_on_at = min(earliest, self._wanted.end)
         if self._settings.fail_on_data_loss:
             lost = OffsetRange(partition, self._position, goes_on_at)
             raise data_loss([lost], f"{partition} now begins at offset {earliest}") from cause
         self._position = goes_on_at
+
+    def _skip_cut_off(self, cause: SparkonceError | None = None) -> None:
+        """The log ends before the range does."""
+        if self._settings.fail_on_data_loss:
+            raise cut_off([OffsetRange(self._wanted.topic_partition, self._position, self._wanted.end)]) from cause
+        self._position = self._wanted.end
+
+    def _give_up(self) -> None:
+        """Nothing came for the whole deadline, only empty answers."""
+        if self._log_end >= self._wanted.end:
+            raise self._out_of_time("its answers were empty")
+        self._skip_cut_off()
 
     def _accept(self, fetched: Fetched | None) -> None:
         """Queue what may be seen, and move on by the last offset of the last batch."""
         if fetched is None:
             return
         wanted = self._wanted
+        self._log_end = fetched.high_watermark
         headers = read_headers(fetched.records, wanted.topic_partition)
         if len(headers) == 0:
             # Compaction can remove everything up to the end of a log: it reaches there, and there is nothing.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparkonce.fetch.lookup import find_partitions, offsets_at
 from sparkonce.fetch.offset_maps import Offsets
-from sparkonce.fetch.planning import require_before_stop
-from sparkonce.fetch.positions import Earliest, Latest
+from sparkonce.fetch.planning import require_before_stop, require_reached
+from sparkonce.fetch.positions import Earliest, ExactOffsets, Latest
 from sparkonce.fetch.ranges import OffsetRange, split
 from sparkonce.fetch.settings import SourceSettings
 from sparkonce.fetch.stream import still_there
@@ -17,7 +17,10 @@ def bounded_ranges(client: Client, settings: SourceSettings) -> tuple[OffsetRang
     deadline, isolation = client.deadline(), settings.read.isolation
     partitions = find_partitions(client, settings.subscription, deadline).partitions
     start = offsets_at(client, settings.starting, partitions, isolation, deadline)
-    end = offsets_at(client, settings.ending or Latest(), partitions, isolation, deadline)
+    latest = offsets_at(client, Latest(), partitions, isolation, deadline)
+    end = latest if settings.ending is None else offsets_at(client, settings.ending, partitions, isolation, deadline)
+    if isinstance(settings.ending, ExactOffsets):
+        require_reached(end, latest)
     earliest = offsets_at(client, Earliest(), partitions, isolation, deadline)
     wanted = ranges_from_to(start, end)
     return split(

@@ -35,13 +35,14 @@ class GroupCommits:
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self._group = group
-        self._committed: Offsets = {}
+        self.committed: Offsets = {}
+        """What the group was shown by this query."""
         self._pause = Deadline.after_ms(0)
         self.counts = CommitCounts()
 
     def commit(self, offsets: Offsets) -> None:
         """Commit what changed since the last time, if anything did."""
-        news = {partition: offset for partition, offset in offsets.items() if self._committed.get(partition) != offset}
+        news = {partition: offset for partition, offset in offsets.items() if self.committed.get(partition) != offset}
         if not news or not self._pause.expired:
             return
         values = {partition: GroupOffset(offset) for partition, offset in news.items()}
@@ -52,5 +53,5 @@ class GroupCommits:
             self.counts = CommitCounts(self.counts.succeeded, self.counts.failed + 1)
             _log.warning("offsets of group %s could not be committed; the query goes on: %s", self._group, error)
             return
-        self._committed = {**self._committed, **news}
+        self.committed = {**self.committed, **news}
         self.counts = CommitCounts(self.counts.succeeded + 1, self.counts.failed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkonce.errors import UsageError
-from sparkonce.fetch.limits import limit_offsets
 from sparkonce.fetch.offset_maps import Offsets
 from sparkonce.fetch.progress import Progress, begin_of
 from sparkonce.fetch.subscription import Subscribed
@@ -22,10 +21,9 @@ def next_progress(
     found: Subscribed,
     first: Offsets,
     latest: Offsets,
-    max_offsets: int | None,
     stop: Offsets | None = None,
 ) -> Progress:
-    """Reads on up to `latest`, or as far as the limit allows; `first` says where new topic partitions begin."""
+    """Reads on up to `latest`; `first` says where new topic partitions begin."""
     begin: dict[TopicPartition, int] = {}
     start: dict[TopicPartition, int] = {}
     for partition in found.partitions:
@@ -33,8 +31,7 @@ def next_progress(
         begin[partition] = first[partition] if known is None else known
         start[partition] = first[partition] if known is None else before.start.get(partition, known)
     # A new leader may tell a lower end for a moment: never go back.
-    reachable = {partition: max(begin[partition], latest[partition]) for partition in begin}
-    end = reachable if max_offsets is None else limit_offsets(begin, reachable, max_offsets)
+    end = {partition: max(begin[partition], latest[partition]) for partition in begin}
     return Progress(start, end, found.topic_ids, stop)
 
 
@@ -50,6 +47,16 @@ def require_before_stop(first: Offsets, stop: Offsets | None) -> None:
     for partition, offset in sorted(first.items()):
         if stop is not None and offset > stop[partition]:
             raise UsageError(f"{partition}: the start, offset {offset}, lies behind the end, offset {stop[partition]}")
+
+
+def require_reached(end: Offsets, latest: Offsets) -> None:
+    """Raise if a bounded read would have to wait for records."""
+    for partition, offset in sorted(end.items()):
+        if offset > latest[partition]:
+            raise UsageError(
+                f"{partition} cannot be read up to offset {offset}: it ends at {latest[partition]} now. Choose an "
+                "earlier end, or use a stream, which waits for its end"
+            )
 
 
 def only_stopping(found: Subscribed, stop: Offsets | None) -> Subscribed:

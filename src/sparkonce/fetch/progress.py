@@ -39,6 +39,12 @@ class Progress:
         """Whether a first start was decided."""
         return self != UNSTARTED
 
+    @property
+    def finished(self) -> bool:
+        """Whether everything up to the stop was read, so that nothing will ever come."""
+        stop = self.stop
+        return stop is not None and all(offset >= stop[partition] for partition, offset in self.end.items())
+
     def to_json(self) -> dict[str, Any]:
         """What Spark writes into its log."""
         value = {

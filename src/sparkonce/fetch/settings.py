@@ -18,6 +18,8 @@ class SourceSettings:
     ending: Position | None = None
     max_offsets: int | None = None
     """How much a micro-batch reads at most."""
+    max_bytes: int | None = None
+    """The same in bytes as they lie in the log, that is compressed; an estimate. The smaller of the two limits wins."""
     min_offsets: int | None = None
     """Wait until there is so much, but no longer than `max_trigger_delay_ms`."""
     max_trigger_delay_ms: int = 15 * 60 * 1000
@@ -29,6 +31,8 @@ class SourceSettings:
     """How much newer than the oldest unread record a micro-batch may read; None: no matter how much."""
     idle_timeout_ms: int = 0
     """How long a topic partition without records still holds back the others, at the time of its last one."""
+    failover_ms: int = 15_000
+    """How long a log may end before what was read of it: a new leader may tell a lower end for a while."""
     commit_group: str | None = None
     """A group that is shown what Spark has committed; None: nobody is."""
     read: ReadSettings = field(default_factory=ReadSettings)

@@ -7,13 +7,24 @@ and `progress`; this file asks the cluster.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
 from sparkonce.deadline import Deadline
+from sparkonce.fetch.byte_rates import ByteRates
 from sparkonce.fetch.event_time import EventTimes
 from sparkonce.fetch.group_commits import GroupCommits
-from sparkonce.fetch.limits import available_offsets
+from sparkonce.fetch.limits import available_bytes, available_offsets, limit_offsets, portion
 from sparkonce.fetch.lookup import find_partitions, offsets_at
-from sparkonce.fetch.lost import data_loss, lost_before, without_lost
+from sparkonce.fetch.lost import (
+    before_ends,
+    cut_off,
+    data_loss,
+    ends_before,
+    lost_before,
+    lost_behind,
+    without_lost,
+)
 from sparkonce.fetch.offset_maps import Offsets
 from sparkonce.fetch.planning import (
     moved_within,
@@ -26,12 +37,16 @@ from sparkonce.fetch.planning import (
     until_stop,
 )
 from sparkonce.fetch.positions import Committed, Earliest, ExactOffsets, Latest
-from sparkonce.fetch.progress import Progress, begins, ranges_between
+from sparkonce.fetch.progress import Progress, begin_of, begins, ranges_between
 from sparkonce.fetch.ranges import OffsetRange, split
 from sparkonce.fetch.settings import SourceSettings
 from sparkonce.fetch.subscription import Subscribed
 from sparkonce.model import TopicPartition
-from sparkonce.wire import Client
+from sparkonce.wire import Client, Isolation
+
+_ASK_AGAIN_SECONDS = 0.25
+_LOOK_INTERVAL_MS = 10_000
+"""How old the bytes per offset may be where they are only shown and limit nothing."""
 
 
 class StreamPlanner:
@@ -46,6 +61,14 @@ class StreamPlanner:
         self._planned_at = time.monotonic()
         self.newest: Progress | None = None
         """What there was to read when a micro-batch was last planned."""
+        self._planned: Progress | None = None
+        self.planned_bytes: int | None = None
+        """About how many bytes, as they lie in the log, the micro-batch reads that was planned last."""
+        self.idle_ms = 0
+        """For how long there had been nothing to read when a micro-batch was last planned."""
+        self._idle_since: float | None = None
+        self._byte_rates = ByteRates(client, settings.read.isolation)
+        self._look_at_bytes = Deadline.after_ms(0)
         drift_ms = settings.max_event_time_drift_ms
         self._event_times = (
             None if drift_ms is None else EventTimes(client, settings.read, drift_ms, settings.idle_timeout_ms)
@@ -72,15 +95,23 @@ class StreamPlanner:
         if not before.started:
             first = self._within_log(first, latest, deadline)
             require_before_stop(first, stop)
+        cut = self._cut_off(before, found, latest, deadline)
         reachable = until_stop(latest, stop)
-        self.newest = next_progress(before, found, first, reachable, None, stop)
-        if before.started and not unlimited and self._shall_wait(before, self.newest):
+        self.newest = next_progress(before, found, first, reachable, stop)
+        begin = begins(before, self.newest)
+        available = available_offsets(begin, self.newest.end)
+        self._note_idle(available)
+        if before.started and not unlimited and not cut and self._shall_wait(available):
             return before
         self._planned_at = time.monotonic()
-        if unlimited:
-            return self.newest
-        ends = self._aligned(before, self.newest, deadline)
-        return next_progress(before, found, first, ends, self._settings.max_offsets, stop)
+        rates = self._bytes_per_offset(begin, self.newest.end, deadline)
+        ends = self.newest.end
+        if not unlimited:
+            ends = self._limited(begin, self._aligned(begin, ends, deadline), rates)
+        self.planned_bytes = available_bytes(begin, ends, rates) if rates else None
+        planned = next_progress(before, found, first, ends, stop)
+        self._planned = replace(planned, end={**planned.end, **cut})
+        return self._planned
 
     def committed(self, progress: Progress) -> None:
         """Spark has committed everything up to here: show it to the group, if there is one."""
@@ -89,10 +120,12 @@ class StreamPlanner:
 
     def ranges(self, before: Progress, after: Progress) -> tuple[OffsetRange, ...]:
         """What each Spark task of a micro-batch reads, after a look whether it is all still there."""
+        deadline, settings = self._deadline(), self._settings
         wanted = ranges_between(before, after)
-        settings = self._settings
+        if after != self._planned:
+            wanted = self._before_the_ends(wanted, deadline)
         partitions = [piece.topic_partition for piece in wanted]
-        earliest = offsets_at(self._client, Earliest(), partitions, settings.read.isolation, self._deadline())
+        earliest = offsets_at(self._client, Earliest(), partitions, settings.read.isolation, deadline)
         return split(
             still_there(wanted, earliest, fail_on_data_loss=settings.read.fail_on_data_loss),
             min_partitions=settings.min_partitions,
@@ -133,20 +166,79 @@ class StreamPlanner:
             require_within(first, earliest, latest)
         return moved_within(first, earliest, latest)
 
-    def _aligned(self, before: Progress, newest: Progress, deadline: Deadline) -> Offsets:
+    def _cut_off(
+        self, before: Progress, found: Subscribed, latest: Offsets, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Logs that have become shorter than what was read, with their ends, where reading goes on."""
+        read = {tp: end for tp in found.partitions if (end := begin_of(before, tp, found.topic_ids)) is not None}
+        ends = self._too_short(read, latest, deadline)
+        if ends and self._settings.read.fail_on_data_loss:
+            raise cut_off([OffsetRange(partition, end, read[partition]) for partition, end in sorted(ends.items())])
+        return ends
+
+    def _before_the_ends(self, wanted: tuple[OffsetRange, ...], deadline: Deadline) -> tuple[OffsetRange, ...]:
+        """The ranges that an earlier process planned, without what logs have lost since."""
+        reached = {piece.topic_partition: piece.end for piece in wanted}
+        latest = offsets_at(self._client, Latest(), reached, self._settings.read.isolation, deadline)
+        ends = self._too_short(reached, latest, deadline)
+        if ends and self._settings.read.fail_on_data_loss:
+            raise cut_off(lost_behind(wanted, ends))
+        return before_ends(wanted, ends)
+
+    def _too_short(self, reached: Offsets, latest: Offsets, deadline: Deadline) -> dict[TopicPartition, int]:
+        """Logs that end before what they had, even after a while; records of open transactions count as there."""
+        until = deadline.sooner_ms(self._settings.failover_ms)
+        short = ends_before(reached, latest)
+        while short:
+            ends = offsets_at(self._client, Latest(), short, Isolation.READ_UNCOMMITTED, deadline)
+            short = ends_before(reached, ends)
+            if not short or until.expired:
+                break
+            self._client.connections.pause(_ASK_AGAIN_SECONDS)
+        return short
+
+    def _aligned(self, begin: Offsets, reachable: Offsets, deadline: Deadline) -> Offsets:
         """How far the event times allow to read."""
         if self._event_times is None:
-            return newest.end
-        begin = begins(before, newest)
-        return self._event_times.align(begin, newest.end, deadline, wait_for_idle=self._target is None)
+            return reachable
+        return self._event_times.align(begin, reachable, deadline, wait_for_idle=self._target is None)
 
-    def _shall_wait(self, before: Progress, newest: Progress) -> bool:
+    def _bytes_per_offset(
+        self, begin: Offsets, reachable: Offsets, deadline: Deadline
+    ) -> Mapping[TopicPartition, float]:
+        """Looked at for every plan if bytes are limited, else now and then."""
+        if self._settings.max_bytes is not None or self._look_at_bytes.expired:
+            self._byte_rates.look(begin, reachable, deadline)
+            self._look_at_bytes = Deadline.after_ms(_LOOK_INTERVAL_MS)
+        return self._byte_rates.estimate(list(reachable))
+
+    def _limited(self, begin: Offsets, reachable: Offsets, rates: Mapping[TopicPartition, float]) -> Offsets:
+        """As much as both limits allow. Where nothing is known of the bytes, an offset may have as many as allowed."""
+        settings = self._settings
+        known = rates or dict.fromkeys(reachable, float(settings.max_bytes or 0))
+        return limit_offsets(
+            begin,
+            reachable,
+            min(
+                portion(available_offsets(begin, reachable), settings.max_offsets),
+                portion(available_bytes(begin, reachable, known), settings.max_bytes),
+            ),
+        )
+
+    def _note_idle(self, available: int) -> None:
+        now = time.monotonic()
+        self.idle_ms = 0 if self._idle_since is None else round((now - self._idle_since) * 1000)
+        if available:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+
+    def _shall_wait(self, available: int) -> bool:
         settings = self._settings
         if settings.min_offsets is None or self._target is not None:
             return False
-        begin = begins(before, newest)
         waited_ms = (time.monotonic() - self._planned_at) * 1000
-        return available_offsets(begin, newest.end) < settings.min_offsets and waited_ms < settings.max_trigger_delay_ms
+        return available < settings.min_offsets and waited_ms < settings.max_trigger_delay_ms
 
 
 def still_there(

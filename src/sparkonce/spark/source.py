@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from sparkonce.errors import UsageError
 from sparkonce.fetch import bounded_ranges
-from sparkonce.spark.source_columns import spark_schema
+from sparkonce.spark.source_ending import end_queries_at_their_stop
 from sparkonce.spark.source_options import SourceOptions, source_options
 from sparkonce.spark.source_stream import KafkaStreamReader
 from sparkonce.spark.source_tasks import input_partitions, read_partition
@@ -21,8 +21,9 @@ FORMAT = "sparkonce"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("sparkonce")` known to a session that does not find it by itself."""
+    """Makes `format("sparkonce")` known to a session, and lets its streams that have a stop end by themselves."""
     spark.dataSource.register(KafkaDataSource)
+    end_queries_at_their_stop(spark)
 
 
 class KafkaDataSource(DataSource):
@@ -33,29 +34,32 @@ class KafkaDataSource(DataSource):
         """The name of the format."""
         return FORMAT
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Asked for by `load()`, so that a wrong option fails there and not when the query runs."""
         # Which of the two it will be is not known here. What both accept is right; else say what the stream says.
         try:
             options = source_options(self.options, streaming=False)
         except UsageError:
             options = source_options(self.options, streaming=True)
-        return spark_schema(include_headers=options.include_headers)
+        return options.columns.spark_schema()
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - it is always the one above
-        """For `spark.read`."""
-        return KafkaReader(source_options(self.options, streaming=False))
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`; the schema is the one above."""
+        options = source_options(self.options, streaming=False)
+        return KafkaReader(options, options.columns.arrow_schema(schema))
 
-    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: ARG002, N802 - Spark's name
-        """For `spark.readStream`."""
-        return KafkaStreamReader(source_options(self.options, streaming=True))
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`; the schema is the one above."""
+        options = source_options(self.options, streaming=True)
+        return KafkaStreamReader(options, options.columns.arrow_schema(schema))
 
 
 class KafkaReader(DataSourceReader):
     """A bounded read."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
+        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """The ranges, decided now."""
@@ -64,4 +68,4 @@ class KafkaReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of one range."""
-        return read_partition(self._options, partition)
+        return read_partition(self._options, self._schema, partition)

@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkonce.errors import UsageError
 from sparkonce.fetch import Progress, progress_from_json
+from sparkonce.fetch.offset_maps import Offsets, flat
 from sparkonce.model import TopicPartition
 
 
@@ -23,6 +25,8 @@ class PartitionMetrics:
     topic_partition: TopicPartition
     current_offset: int
     latest_offset: int
+    committed_offset: int | None = None
+    """What the group was shown before this micro-batch, by this run of the query; None: nothing, or it is not shown."""
 
     @property
     def pending_offsets(self) -> int:
@@ -37,6 +41,12 @@ class SourceMetrics:
     partitions: tuple[PartitionMetrics, ...]
     records: int
     records_per_second: float
+    estimated_bytes: int | None
+    """What the micro-batch read, as it lies in the log, that is compressed. An estimate, from a look at its beginning;
+    None if none was made, as for a micro-batch that an earlier run had planned."""
+    estimated_bytes_per_second: float | None
+    idle_ms: int
+    """For how long there had been nothing to read when this micro-batch was planned."""
     commits_succeeded: int
     commits_failed: int
     watermark_lag_ms: int | None
@@ -48,6 +58,18 @@ class SourceMetrics:
     def pending_offsets(self) -> int:
         """How far behind the query is, over all topic partitions."""
         return sum(partition.pending_offsets for partition in self.partitions)
+
+
+def source_idle_ms(query: StreamingQuery) -> int | None:
+    """For how long there has been nothing to read up to now; 0 while there is, None before the first micro-batch."""
+    last = query.lastProgress
+    if last is None:
+        return None
+    if query.status["isDataAvailable"]:
+        return 0
+    told: dict[str, Any] = json.loads(last.json)
+    ended = datetime.fromisoformat(told["timestamp"]) + timedelta(milliseconds=int(told.get("batchDuration", 0)))
+    return max(0, int((datetime.now(UTC) - ended).total_seconds() * 1000))
 
 
 def source_metrics(progress: StreamingQueryProgress) -> tuple[SourceMetrics, ...]:
@@ -66,11 +88,20 @@ def _is_ours(source: Mapping[str, Any]) -> bool:
 def _metrics(source: Mapping[str, Any], told: Mapping[str, Any]) -> SourceMetrics:
     latest = source.get("latestOffset") or source["endOffset"]
     commits = latest.get("commits", {})
+    planned_bytes = latest.get("bytes")
+    took_ms = told.get("durationMs", {}).get("triggerExecution")
     event_time = told.get("eventTime") or {}
     return SourceMetrics(
-        partitions=_partitions(progress_from_json(source["endOffset"]), progress_from_json(latest)),
+        partitions=_partitions(
+            progress_from_json(source["endOffset"]),
+            progress_from_json(latest),
+            flat(commits.get("offsets", {}), "the committed offsets"),
+        ),
         records=int(source["numInputRows"]),
         records_per_second=float(source.get("processedRowsPerSecond") or 0),
+        estimated_bytes=planned_bytes,
+        estimated_bytes_per_second=planned_bytes * 1000 / took_ms if planned_bytes is not None and took_ms else None,
+        idle_ms=int(latest.get("idleMs", 0)),
         commits_succeeded=int(commits.get("succeeded", 0)),
         commits_failed=int(commits.get("failed", 0)),
         watermark_lag_ms=_lag_ms(told["timestamp"], event_time.get("watermark")),
@@ -78,9 +109,9 @@ def _metrics(source: Mapping[str, Any], told: Mapping[str, Any]) -> SourceMetric
     )
 
 
-def _partitions(current: Progress, latest: Progress) -> tuple[PartitionMetrics, ...]:
+def _partitions(current: Progress, latest: Progress, committed: Offsets) -> tuple[PartitionMetrics, ...]:
     return tuple(
-        PartitionMetrics(partition, offset, max(offset, latest.end.get(partition, offset)))
+        PartitionMetrics(partition, offset, max(offset, latest.end.get(partition, offset)), committed.get(partition))
         for partition, offset in sorted(current.end.items())
     )
 

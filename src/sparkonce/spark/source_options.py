@@ -28,6 +28,8 @@ from sparkonce.fetch import (
 )
 from sparkonce.fetch.offset_maps import flat
 from sparkonce.options import ConnectionOptions, known_properties, reject_unknown
+from sparkonce.spark.source_columns import Columns
+from sparkonce.spark.source_formats import FORMATS, ON_MALFORMED, ColumnFormat, RecordFormats
 from sparkonce.wire import Isolation
 
 KAFKA_PREFIX = "kafka."
@@ -47,7 +49,13 @@ OPTIONS = (
     "endingOffsetsByTimestamp",
     "failOnDataLoss",
     "includeHeaders",
+    "keyFormat",
+    "keySchema",
+    "valueFormat",
+    "valueSchema",
+    "onMalformed",
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "minPartitions",
@@ -83,8 +91,8 @@ REFUSED_PROPERTIES = {
     "auto.offset.reset": "the option startingOffsets says where to start",
     "enable.auto.commit": "offsets are kept in Spark's checkpoint",
     "interceptor.classes": "interceptors are Java classes",
-    "key.deserializer": "keys are binary; convert them with DataFrame functions",
-    "value.deserializer": "values are binary; convert them with DataFrame functions",
+    "key.deserializer": "deserializers are Java classes; the option keyFormat says what keys are",
+    "value.deserializer": "deserializers are Java classes; the option valueFormat says what values are",
 }
 
 
@@ -94,7 +102,7 @@ class SourceOptions:
 
     connection: ConnectionOptions
     settings: SourceSettings
-    include_headers: bool = False
+    columns: Columns
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -109,6 +117,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         starting=_starting(own, properties, streaming=streaming),
         ending=_ending(own, streaming=streaming),
         max_offsets=_positive(own, "maxOffsetsPerTrigger"),
+        max_bytes=_positive(own, "maxBytesPerTrigger"),
         min_offsets=_positive(own, "minOffsetsPerTrigger"),
         min_partitions=_positive(own, "minPartitions"),
         max_records_per_partition=_positive(own, "maxRecordsPerPartition"),
@@ -124,7 +133,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     return SourceOptions(
         connection=ConnectionOptions.from_properties(bootstrap, connection),
         settings=settings,
-        include_headers=_flag(own, "includeHeaders", default=False),
+        columns=Columns(include_headers=_flag(own, "includeHeaders", default=False), formats=_formats(own)),
     )
 
 
@@ -252,6 +261,18 @@ def _read_settings(own: Mapping[str, str], properties: Mapping[str, str]) -> Rea
             max_wait_ms=_positive(properties, "fetch.max.wait.ms"),
         ),
     )
+
+
+def _formats(own: Mapping[str, str]) -> RecordFormats:
+    return RecordFormats(
+        key=_column_format(own, "key"),
+        value=_column_format(own, "value"),
+        on_malformed=_one_of(own, "onMalformed", ON_MALFORMED, "fail"),
+    )
+
+
+def _column_format(own: Mapping[str, str], column: str) -> ColumnFormat:
+    return ColumnFormat(column, _one_of(own, f"{column}Format", FORMATS, "binary"), own.get(f"{column}Schema"))
 
 
 # Texts to values.

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from sparkonce.fetch import UNSTARTED, StreamPlanner, progress_from_json
-from sparkonce.fetch.group_commits import CommitCounts
+from sparkonce.fetch.offset_maps import nested
 from sparkonce.spark.source_options import SourceOptions
 from sparkonce.spark.source_tasks import input_partitions, read_partition
 from sparkonce.wire import Client
@@ -21,13 +21,14 @@ _NO_LIMIT = 2**63 - 1
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One per query start, in a process of its own that Spark keeps while the query runs."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
+        self._schema = schema
         self._client: Client | None = None
         self._planner: StreamPlanner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KafkaStreamReader, (self._options,)
+        return KafkaStreamReader, (self._options, self._schema)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Nothing is decided yet: the first plan decides the start, and Spark logs it before anything is read."""
@@ -45,12 +46,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan().next(before, unlimited=isinstance(limit, ReadAllAvailable)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """For the query's progress: what there is to read."""
+        """For the query's progress, where `source_figures` reads it: what there is to read, and what was planned."""
         planner = self._plan()
         if planner.newest is None:
             return None
-        counts = planner.commits.counts if planner.commits is not None else CommitCounts()
-        return {**planner.newest.to_json(), "commits": {"succeeded": counts.succeeded, "failed": counts.failed}}
+        told = {**planner.newest.to_json(), "bytes": planner.planned_bytes, "idleMs": planner.idle_ms}
+        if planner.commits is None:
+            return told
+        counts, committed = planner.commits.counts, nested(planner.commits.committed)
+        return {**told, "commits": {"succeeded": counts.succeeded, "failed": counts.failed, "offsets": committed}}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read up to what there is now, in as many micro-batches as the limits ask for."""
@@ -62,7 +66,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of one range."""
-        return read_partition(self._options, partition)
+        return read_partition(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has committed a micro-batch."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sparkonce.fetch import OffsetRange, read_range
-from sparkonce.spark.source_columns import arrow_schema, spark_columns
+from sparkonce.spark.source_columns import spark_columns
 from sparkonce.spark.source_options import SourceOptions
 from sparkonce.wire import Client
 
@@ -18,12 +18,11 @@ def input_partitions(ranges: tuple[OffsetRange, ...]) -> list[InputPartition]:
     return [InputPartition(piece) for piece in ranges]
 
 
-def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(options: SourceOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The records of one Spark partition."""
     wanted = partition.value
     if wanted is None:  # Spark runs one task with nothing where a bounded read has no partitions at all.
         return
-    schema = arrow_schema(include_headers=options.include_headers)
     with Client(options.connection) as client:
         for arrow_batch in read_range(client, wanted, options.settings.read):
-            yield spark_columns(arrow_batch, wanted.topic_partition, schema)
+            yield spark_columns(arrow_batch, wanted.topic_partition, schema, options.columns.formats)

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from sparkonce.deadline import Deadline
-from sparkonce.errors import CorruptRecordsError, SparkonceError
+from sparkonce.errors import CorruptRecordsError, RetriableError, SparkonceError
 from sparkonce.model import TopicPartition
 from sparkonce.wire.apis import FETCH
 from sparkonce.wire.client import Client
@@ -102,7 +102,8 @@ def send_fetch(
 
     until = client.deadline(deadline)
     pending = client.send(address, FETCH, encode, until, extra_patience_ms=chosen.max_wait_ms)
-    return Handle(client, pending, wanted.keys(), read)
+    # A client above its quota is answered without any topic partition, and its next request is read later (KIP-219).
+    return Handle(client, pending, wanted.keys(), read, left_out=RetriableError)
 
 
 def fetch(

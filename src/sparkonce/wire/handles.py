@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from sparkonce.deadline import Deadline
-from sparkonce.errors import AbortableError, RetriableError, SparkonceError
+from sparkonce.errors import AbortableError, Fault, RetriableError, SparkonceError
 from sparkonce.model import TopicPartition
 from sparkonce.wire.client import Client
 from sparkonce.wire.connection import Address, Pending, unreadable_answer
@@ -19,7 +19,7 @@ class Handle(Generic[R]):
     """A request to one leader under way. `result` gives each topic partition its value or its error.
 
     A lost connection is an error of every topic partition, like any other: the same bytes may be sent again if it is
-    a RetriableError.
+    a RetriableError. What a topic partition that the answer does not name means is up to the request: `left_out`.
     """
 
     def __init__(
@@ -28,11 +28,13 @@ class Handle(Generic[R]):
         pending: Pending,
         topic_partitions: Collection[TopicPartition],
         read: Callable[[int, memoryview], dict[TopicPartition, R | SparkonceError]],
+        left_out: type[SparkonceError] = AbortableError,
     ) -> None:
         self.pending = pending
         self._client = client
         self._topic_partitions = tuple(topic_partitions)
         self._read = read
+        self._left_out = left_out
         self._outcomes: dict[TopicPartition, R | SparkonceError] | None = None
 
     @property
@@ -51,16 +53,19 @@ class Handle(Generic[R]):
         return self._outcomes
 
     def _read_outcomes(self) -> dict[TopicPartition, R | SparkonceError]:
-        left_out: dict[TopicPartition, R | SparkonceError] = {
-            tp: AbortableError(f"{self.pending.connection.address} left {tp} out of its answer")
-            for tp in self._topic_partitions
-        }
         try:
-            return left_out | self._read(self.pending.version, self.pending.body())
+            outcomes = self._read(self.pending.version, self.pending.body())
+            return outcomes | {tp: self._unnamed(tp) for tp in self._topic_partitions if tp not in outcomes}
         except SparkonceError as error:
             return dict.fromkeys(self._topic_partitions, error)
         except ValueError as error:
             return dict.fromkeys(self._topic_partitions, unreadable_answer(self.pending, error))
+
+    def _unnamed(self, topic_partition: TopicPartition) -> SparkonceError:
+        pending = self.pending
+        # The broker answered, and without an error: whoever led the topic partition still does.
+        fault = Fault(pending.api.name, 0, "NONE", str(topic_partition))
+        return self._left_out(f"{pending.connection.address} left {topic_partition} out of its answer", fault=fault)
 
 
 def wait_any(client: Client, handles: Iterable[Handle[Any]], deadline: Deadline | None = None) -> None:
