@@ -1,4 +1,4 @@
-"""Real brokers for the tests that ask for them, and topics of their own.
+"""Real brokers and Spark for the tests that ask for them, and topics of their own.
 
 A broker is started when the first test of a pytest-xdist worker needs it and ends with that worker, whatever happens
 to the tests: the broker's guard ends it even if the worker is killed.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import signal
 import uuid
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sparkonce.devbroker import QUICK_JVM, DevBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TOPIC_SECONDS = 60
 
@@ -51,6 +54,17 @@ def cluster3() -> Iterator[DevBroker]:
     """Three brokers, every topic on all of them. A test that breaks one repairs it, or starts its own."""
     with DevBroker(brokers=3, jvm_options=QUICK_JVM) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on this machine with two cores, one for all tests of a worker: starting one takes longer than most."""
+    from sparkonce.spark.session import local_session  # noqa: PLC0415  Most tests do without Spark.
+
+    session = local_session("tests", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
 
 
 @pytest.fixture

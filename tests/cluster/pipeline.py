@@ -24,7 +24,7 @@ from pyspark.sql import functions as sql
 from sparkonce import KafkaSink
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
-from sparkonce.spark import exactly_once
+from sparkonce.spark import kafka_output
 from sparkonce.spark.session import local_session
 from sparkonce.transaction import KafkaTransaction, kafka_transaction
 from sparkonce.wire import Client, Isolation, OffsetAt, connections, list_offsets
@@ -98,7 +98,7 @@ def arm(fault: str, job: Job) -> None:
         patch(kafka_transaction, "init_producer", lambda real: _dying(real, before=fault == "before-init"))
         patch(KafkaTransaction, "_epoch_is_fresh", lambda _: property(lambda _: False, lambda *_: None))
     elif fault == "first-produce":
-        patch(exactly_once, "collect", lambda real: _watched(real, job))
+        patch(kafka_output, "collect", lambda real: _watched(real, job))
     elif fault in ("last-produce", "after-offsets"):
         patch(KafkaTransaction, "pre_commit", lambda real: _dying(real, before=fault == "last-produce"))
     elif fault == "end-sent":

@@ -69,6 +69,11 @@ class Participant(ABC):
     def name(self) -> str:
         """Which sink of the query this is; the same after every restart. No two sinks of a query share it."""
 
+    @property
+    def kept_together(self) -> tuple[str, ...]:
+        """Columns by whose values rows must be kept together: rows that are equal there must come from one task."""
+        return ()
+
     def preflight(self, branches: int) -> None:  # noqa: B027  Nothing to look at is a fine answer.
         """Before the first micro-batch: is the store set up for that many branches at a time? UsageError if not."""
 

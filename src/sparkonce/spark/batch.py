@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row
 
@@ -18,7 +19,10 @@ class BatchReceipt:
 
     batch_id: int
     records: int = 0
+    """Sent to Kafka."""
     sent_bytes: int = 0
+    stored_rows: Mapping[str, int] = field(default_factory=dict)
+    """By the name of the store's sink."""
     attempts: int = 1
     """How often it was run: more than once if its transaction was aborted."""
     open_seconds: float = 0.0

@@ -27,6 +27,7 @@ from sparkonce.spark.batch import BatchReceipt, collect, source_offsets
 from sparkonce.spark.encode_stage import EncodePlan, Encoder
 from sparkonce.spark.input_columns import check_columns
 from sparkonce.spark.offset_log import PlannedBatch
+from sparkonce.spark.outputs import Select, selected
 from sparkonce.spark.sink_options import SinkOptions
 from sparkonce.wire import (
     Appended,
@@ -126,8 +127,9 @@ def _lost(partition: TopicPartition, records: int, handle: Handle[Appended]) -> 
 class DirectWriter:
     """Writes micro-batches without a transaction."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, select: Select = None) -> None:
         self._options = options
+        self._select = select
         self._client = Client(options.connection)
 
     def close(self) -> None:
@@ -136,8 +138,8 @@ class DirectWriter:
 
     def write(self, rows: DataFrame, batch: PlannedBatch) -> BatchReceipt:
         """Sends the rows, then notes the source's offsets for the group that watches them."""
-        options = self._options
-        names = check_columns(rows.schema, options)
+        options, chosen = self._options, selected(rows, self._select)
+        names = check_columns(chosen.schema, options)
         stage = DirectStage(
             plan=EncodePlan.of(options, self._client),
             waits=options.guarantee == "at-least-once",
@@ -145,7 +147,7 @@ class DirectWriter:
             requests_in_flight=options.requests_in_flight,
             deadline_ms=options.deadline_ms,
         )
-        collected = collect(rows.select(*names).mapInArrow(stage.__call__, SPARK_SCHEMA))
+        collected = collect(chosen.select(*names).mapInArrow(stage.__call__, SPARK_SCHEMA))
         receipts = [TaskReceipt.from_text(row["receipt"]) for row in collected]
         for group, offsets in source_offsets(options.offsets_group, batch).items():
             commit_offsets(self._client, group, offsets)

@@ -129,6 +129,15 @@ class GrantDesk:
                 self._first_grant_at = 0.0
             self._changed.notify_all()
 
+    @contextmanager
+    def round(self, name: str, announce: Callable[[list[TopicPartition]], None] = lambda _: None) -> Iterator[None]:
+        """A round while the block runs its job."""
+        self.open_round(name, announce)
+        try:
+            yield
+        finally:
+            self.close_round()
+
     def open_seconds(self) -> float:
         """How long ago the first share of the latest round was granted; 0 if none was."""
         return time.monotonic() - self._first_grant_at if self._first_grant_at else 0.0

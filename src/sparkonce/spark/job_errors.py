@@ -10,7 +10,10 @@ from sparkonce.errors import AbortableError, SparkonceError
 _OURS = re.compile(r"^\s*sparkonce\.(?:errors|spark\.grants)\.(\w+): (.+)$", re.MULTILINE)
 
 # What Spark itself gives up on when executors are lost, and what running the micro-batch again can cure.
-_LOST = re.compile(r"ExecutorLostFailure|FetchFailed|indeterminate output|Python worker exited unexpectedly")
+_LOST = re.compile(
+    "ExecutorLostFailure|FetchFailed|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|indeterminate output"
+    "|Python worker exited unexpectedly"
+)
 
 
 def error_of_task(job_error: BaseException) -> SparkonceError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -31,6 +31,8 @@ class PlannedBatch:
     planned_ms: int
     sources: tuple[str, ...]
     """The end offsets of each source, as the source wrote them."""
+    checkpoint: str = ""
+    """Where Spark keeps the query's checkpoint, as an address of Hadoop's file systems."""
 
     @property
     def digest(self) -> str:
@@ -56,8 +58,9 @@ def current_query_id(spark: SparkSession) -> str:
 def read_planned_batch(spark: SparkSession, query_id: str, batch_id: int) -> PlannedBatch:
     """Reads the entry that Spark wrote for the batch before it called us."""
     execution = _execution(spark, query_id)
-    text = _read_text(spark, f"{execution.resolvedCheckpointRoot()}/offsets/{batch_id}")
-    return parse_planned_batch(query_id, str(execution.runId().toString()), batch_id, text)
+    root = str(execution.resolvedCheckpointRoot())
+    text = _read_text(spark, f"{root}/offsets/{batch_id}")
+    return replace(parse_planned_batch(query_id, str(execution.runId().toString()), batch_id, text), checkpoint=root)
 
 
 def parse_planned_batch(query_id: str, run_id: str, batch_id: int, text: str) -> PlannedBatch:

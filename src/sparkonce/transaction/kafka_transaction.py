@@ -71,6 +71,7 @@ _ID_UNKNOWN = 105
 _LAST_EPOCH = 32_766
 """After this epoch the broker goes on with another producer id; it knows which one was before."""
 _OWNER_NAME_MS = 5_000
+_MARKERS_PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,20 @@ class KafkaTransaction:
             self._raise_epoch(self._timeout_ms, self._client.deadline())
         self._state = state
 
+    def require_id(self) -> None:
+        """Raises FencedError if another driver has taken the id over."""
+        self._allowed(Step.ABORT)
+        until = self._client.deadline()
+        stored = self._stored(until)
+        if stored is None or ProducerIdentity(stored.producer_id, stored.producer_epoch) != self._identity:
+            self._raise_epoch(self._timeout_ms, until)
+
+    def wait_for_readers(self) -> None:
+        """After `commit`: until the brokers have written all their markers, so that readers see the whole of it."""
+        until = self._client.deadline()
+        while (stored := self._stored(until)) is not None and stored.state == "PrepareCommit":
+            self._client.connections.pause(_MARKERS_PAUSE_SECONDS)
+
     def read_marker(self, deadline: Deadline | None = None) -> Marker | None:
         """The marker of the last committed batch; waits while a transaction is about to change it."""
         transactional_id, home = self.settings.transactional_id, self.settings.marker_home
@@ -271,14 +286,19 @@ class KafkaTransaction:
 
     def _identity_to_raise(self, until: Deadline) -> ProducerIdentity | None:
         """The identity with which to ask for the next epoch; None if another driver has the id."""
+        stored = self._stored(until)
+        return self._identity if stored is None else identity_to_raise(self._identity, stored, self.protocol)
+
+    def _stored(self, until: Deadline) -> TransactionDescription | None:
+        """What the coordinator has; None if nothing was committed for so long that it forgot the id
+        (transactional.id.expiration.ms).
+        """
         try:
-            stored = describe_transaction(self._client, self.settings.transactional_id, until)
+            return describe_transaction(self._client, self.settings.transactional_id, until)
         except UsageError as error:
             if error.fault is None or error.fault.code != _ID_UNKNOWN:
                 raise
-            # Nothing was committed for so long that the broker forgot the id (transactional.id.expiration.ms).
-            return self._identity
-        return identity_to_raise(self._identity, stored, self.protocol)
+            return None
 
     def _lose_id(self, cause: FencedError | None) -> NoReturn:
         self._state = after(self._state, Step.LOSE_ID)

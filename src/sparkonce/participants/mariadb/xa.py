@@ -34,6 +34,11 @@ _DETACH_MS = 2_000
 class MariaDBPrepared(MariaDBTable):
     """Two-phase commit by XA."""
 
+    @property
+    def kept_together(self) -> tuple[str, ...]:
+        """As `Participant` says: two prepared branches cannot hold the same row."""
+        return self.keys
+
     def preflight(self, branches: int) -> None:  # noqa: ARG002  Servers do not limit them.
         """As `Participant` says: the version, and the permission to list branches."""
         with connected(self.url, "reading the version") as connection:

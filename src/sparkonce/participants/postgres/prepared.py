@@ -24,6 +24,11 @@ from sparkonce.participants.postgres.participant import PostgresTable
 class PostgresPrepared(PostgresTable):
     """Two-phase commit. The server must allow prepared transactions."""
 
+    @property
+    def kept_together(self) -> tuple[str, ...]:
+        """As `Participant` says: two prepared branches cannot hold the same row."""
+        return self.keys
+
     def preflight(self, branches: int) -> None:
         """As `Participant` says."""
         with connected(self.dsn, "reading max_prepared_transactions") as connection:
