@@ -38,10 +38,14 @@ format: setup ## rewrite the sources in the house format
 fuzz: setup ## 1,000,000 mutated record batches through the decoder (FUZZ=n for another number)
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ)
 
-bench: setup ## our codec beside confluent-kafka, one core, one run
+bench: setup servers ## side by side in one run: codec, sink and source beside others, visibility, PostgreSQL
+	@$(PYTHON) tools/built_in.py
 	$(BIN)/python bench/codec.py
+	$(BIN)/python bench/visibility.py
+	$(BIN)/python -m bench.spark
+	$(BIN)/python -m bench.postgres
 
-chaos: setup ## long runs: killed drivers and executors, fuzzing with a new seed (SEED=n to repeat one)
+chaos: setup servers ## long runs: killed drivers and executors, fuzzing with a new seed (SEED=n to repeat one)
 	$(BIN)/pytest -v -m chaos
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
@@ -52,5 +56,5 @@ lock: setup ## write the lock files anew from pyproject.toml
 	$(BIN)/python tools/lock.py
 
 clean: ## remove everything that the targets made in this folder
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-built-in .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

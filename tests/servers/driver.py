@@ -19,13 +19,13 @@ from sparkonce.commit import (
     Branch,
     BranchWriter,
     Decision,
-    FileDecisions,
+    DecisionStore,
     Handle,
-    LocalFolder,
     Participant,
     TwoPhaseCommit,
     write_branch,
 )
+from tests.servers.decided import Decided, Rows
 
 PROCESS_SECONDS = 60
 POINTS = (
@@ -53,14 +53,11 @@ class Job:
     query_id: str
     sinks: tuple[Participant, ...]
     folder: Path
-    rows: tuple[tuple[pa.RecordBatch, ...], ...]
-    """By micro-batch and Spark partition: the source."""
+    rows: Rows
+    decided: Decided
     die_at: str | None = None
     die_in_batch: int = 0
     patience_ms: int = 5_000
-
-    def decisions(self) -> FileDecisions:
-        return FileDecisions(LocalFolder(self.folder / "decisions"), self.query_id)
 
 
 def drive(job: Job) -> None:
@@ -115,15 +112,26 @@ class Progress:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _KillingDecisions(FileDecisions):
+class _KillingDecisions(DecisionStore):
     def __init__(self, job: Job, progress: Progress) -> None:
-        super().__init__(LocalFolder(job.folder / "decisions"), job.query_id)
-        self._progress = progress
+        self._real, self._progress = job.decided.decisions(job.query_id, job.rows), progress
 
     def claim(self) -> Decision | None:
-        found = super().claim()
+        found = self._real.claim()
         self._progress.reached("claimed")
         return found
+
+    def require_claim(self) -> None:
+        self._real.require_claim()
+
+    def new_epoch(self) -> int:
+        return self._real.new_epoch()
+
+    def record(self, decision: Decision) -> None:
+        self._real.record(decision)
+
+    def abandon(self) -> None:
+        self._real.abandon()
 
 
 class _KillingSink(Participant):

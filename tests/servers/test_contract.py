@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from sparkonce.commit import FileDecisions, Handle, LocalFolder, Participant, Run, TwoPhaseCommit, write_branch
+from sparkonce.commit import DecisionStore, Handle, Participant, Run, TwoPhaseCommit, write_branch
 from sparkonce.errors import AbortableError, FencedError, InDoubtError, RetriableError
 from tests.servers import sqlite_participant
 from tests.servers.answer_proxy import losing_answer
+from tests.servers.conftest import Case
+from tests.servers.decided import SendingDecisions, value_of
 from tests.servers.driver import POINTS, Job, drive, in_process, prepare_and_die, run_batch, write_and_die
-from tests.servers.stores import Store, arrow_rows
+from tests.servers.stores import arrow_rows
 
 BATCHES, PARTITIONS = 3, 3
 
@@ -21,16 +25,23 @@ BATCHES, PARTITIONS = 3, 3
 class Query:
     """A query over the two sinks of a store, and drivers for it in this process."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
+    def __init__(self, case: Case, folder: Path) -> None:
         self.id = str(uuid.uuid4())
-        self.store, self.folder = store, folder
-        self.rows = tuple(tuple(arrow_rows(store, b, p) for p in range(PARTITIONS)) for b in range(BATCHES))
+        self.case, self.store, self.folder = case, case.store, folder
+        self.opened: list[DecisionStore] = []
+        self.rows = tuple(tuple(arrow_rows(case.store, b, p) for p in range(PARTITIONS)) for b in range(BATCHES))
+
+    def close(self) -> None:
+        for decisions in self.opened:
+            if isinstance(decisions, SendingDecisions):
+                decisions.close()
 
     def job(self, die_at: str | None = None, die_in_batch: int = 1) -> Job:
-        return Job(self.id, self.store.sinks, self.folder, self.rows, die_at, die_in_batch)
+        return Job(self.id, self.store.sinks, self.folder, self.rows, self.case.decided, die_at, die_in_batch)
 
     def driver(self, patience_ms: int = 5_000) -> TwoPhaseCommit:
-        decisions = FileDecisions(LocalFolder(self.folder / "decisions"), self.id)
+        decisions = self.case.decided.decisions(self.id, self.rows)
+        self.opened.append(decisions)
         return TwoPhaseCommit(self.id, self.store.sinks, decisions, patience_ms=patience_ms)
 
     def recovered(self, patience_ms: int = 5_000) -> TwoPhaseCommit:
@@ -52,11 +63,14 @@ class Query:
     def assert_holds(self, batches: int) -> None:
         assert self.store.all_rows() == self.store.expected(batches, PARTITIONS)
         assert self.store.leftovers() == 0
+        if self.case.sent is not None:
+            assert sorted(self.case.sent()) == sorted(value_of(*row) for row in self.store.all_rows()[0])
 
 
 @pytest.fixture
-def query(store: Store, tmp_path: Path) -> Query:
-    return Query(store, tmp_path)
+def query(case: Case, tmp_path: Path) -> Iterator[Query]:
+    with closing(Query(case, tmp_path)) as made:
+        yield made
 
 
 def test_micro_batches_arrive_once(query: Query) -> None:
@@ -248,7 +262,7 @@ def test_driver_that_was_replaced_decides_nothing_and_touches_nothing(query: Que
 
 def test_what_belongs_to_others_is_left_alone(query: Query, tmp_path: Path) -> None:
     end_foreign = query.store.prepare_foreign()
-    other = Query(query.store, tmp_path / "other")
+    other = Query(query.case, tmp_path / "other")
     other_commit = other.recovered()
     sink = query.store.sinks[1]
     branch = other_commit.begin(2).branch(sink.name, 7, attempt=0)
@@ -261,6 +275,7 @@ def test_what_belongs_to_others_is_left_alone(query: Query, tmp_path: Path) -> N
     assert sink.in_doubt(other_commit.query) == [handle]
     end_foreign()
     other_commit.abort()
+    other.close()
     query.assert_holds(1)
 
 

@@ -91,7 +91,7 @@ def tables_of(postgres: Postgres, mariadb: MariaDB) -> tuple[PostgresSink, Maria
     name = f"orders_{time.time_ns()}"
     with postgres.connect() as connection:
         connection.execute(f"CREATE TABLE {name} (id bigint, doubled bigint)")
-    with mariadb.connect() as connection, connection.cursor() as cursor:
+    with mariadb.connect() as maria, maria.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, batch int)")
     to_postgres = PostgresSink(postgres.dsn, table=name, select=["id", "id * 2 AS doubled"])
     url = f"mariadb://root@127.0.0.1:{mariadb.port}/{mariadb.database}?ssl_disabled=true"
