@@ -48,6 +48,7 @@ class Task:
 def main() -> None:
     """Runs the task that the first argument describes."""
     task = Task(**json.loads(sys.argv[1]))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

@@ -79,6 +79,7 @@ def test_connections_that_break_in_a_transaction(
         sending.finish()
         one.pre_commit(0)
         assert one.transaction.commit()
+        one.transaction.wait_for_readers()
         assert {Fate.LOST_REQUEST, Fate.LOST_ANSWER} <= set(proxy.fates)
     assert values_in(either, partitions[0].topic, 2) == expected
 
@@ -237,6 +238,7 @@ def test_many_tasks_begin_at_once(either: DevBroker, topic: TopicFactory) -> Non
         assert failures == []
         one.pre_commit(0)
         assert one.transaction.commit()
+        one.transaction.wait_for_readers()
     found = values_in(either, partitions[0].topic, 12)
     assert found == [value for tp in partitions for number in range(8) for value in numbered(tp.partition, number)]
 

@@ -28,6 +28,7 @@ from sparkonce.spark import kafka_output
 from sparkonce.spark.session import local_session
 from sparkonce.transaction import KafkaTransaction, kafka_transaction
 from sparkonce.wire import Client, Isolation, OffsetAt, connections, list_offsets
+from tests.quick_spark import QUICK_SPARK
 
 POINTS = (
     "before-init",
@@ -43,9 +44,6 @@ POINTS = (
 SLOW_SECONDS = 9.0
 BATCH_HEADER = "batch"
 """Every record says in which micro-batch it was written."""
-QUICK_SPARK = {
-    "spark.sql.shuffle.partitions": "2",
-}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from sparkonce import KafkaSink, KafkaSource
 from sparkonce.spark.session import local_session
 from tests.cluster.judge import ROOT, RUN_SECONDS
+from tests.quick_spark import QUICK_SPARK
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def run(job: SourceJob) -> int:
 
 def main() -> None:
     job = SourceJob(**json.loads(sys.argv[1]))
-    spark = local_session("source-pipeline", "local[2]", {"spark.sql.shuffle.partitions": "2"})
+    spark = local_session("source-pipeline", "local[2]", QUICK_SPARK)
     spark.sparkContext.setLogLevel("ERROR")
     source = KafkaSource(job.bootstrap_servers, topics=job.topic, **job.options)
     sink = DyingSink(job)

@@ -59,6 +59,7 @@ def test_a_start_at_latest(broker: DevBroker, job: Job) -> None:
     assert written(broker, latest) == [*values("a", 20), *values("b", 5)]
 
 
+@pytest.mark.chaos
 def test_a_start_at_what_a_group_committed(broker: DevBroker, job: Job) -> None:
     group = f"group-{uuid.uuid4()}"
     committed = job(start="committed", **{"kafka.group.id": group})
@@ -72,6 +73,7 @@ def test_a_start_at_what_a_group_committed(broker: DevBroker, job: Job) -> None:
     assert written(broker, committed) == [*values("old", 100)[30:], *values("a", 5)]
 
 
+@pytest.mark.chaos
 def test_a_start_at_a_time(broker: DevBroker, job: Job) -> None:
     # All records are older, so that the start is behind them. Later the first one that is not older lies further on.
     late = job(startingTimestamp=str(LATER_MS), startingOffsetsByTimestampStrategy="latest")

@@ -47,6 +47,7 @@ def test_good_and_bad_in_one_transaction(
     sink = KafkaSink(broker.bootstrap_servers, topic=good, transactional_id=good)
     query = sink.start(source.stream(spark, transform=to_sink), str(tmp_path), trigger="available-now")
     query.awaitTermination()
+    sink.close()
     micro_batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     assert len(micro_batches) == 2
 

@@ -68,7 +68,8 @@ def test_transactions_with_aborts(isolation: str, spark: SparkSession, broker: D
     assert rows_by_spark(spark, broker, name, **{"kafka.isolation.level": isolation}) == expected
 
 
-def test_compacted_topics(spark: SparkSession, broker: DevBroker, topic: TopicFactory) -> None:
+def compacted_topic(broker: DevBroker, topic: TopicFactory) -> str:
+    """A topic from which the cleaner has taken most of its records, and aborted transactions between them."""
     name = topic(broker, config=COMPACTED)
     producer = producer_of(broker, **{"batch.num.messages": 20, "compression.type": "lz4"})
     transactional = producer_of(broker, **{"transactional.id": name, "batch.num.messages": 20})
@@ -86,6 +87,11 @@ def test_compacted_topics(spark: SparkSession, broker: DevBroker, topic: TopicFa
         return len(rows_by_librdkafka(broker, name)) < 1_000
 
     assert wait_until(compacted, Deadline.after(COMPACTION_SECONDS))
+    return name
+
+
+def test_compacted_topics(spark: SparkSession, broker: DevBroker, topic: TopicFactory) -> None:
+    name = compacted_topic(broker, topic)
 
     def equal() -> bool:
         """The cleaner may run between the readers: two equal readings of librdkafka frame ours."""

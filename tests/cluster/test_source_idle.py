@@ -13,7 +13,7 @@ from sparkonce.spark.source_figures import source_idle_ms, source_metrics
 from tests.broker.fetch_samples import producer_of, send
 from tests.conftest import TopicFactory
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 IDLE_MS = 1_500
 
 

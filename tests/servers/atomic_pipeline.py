@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 
 from sparkonce import AtomicSinks, KafkaSink, MariaDBSink, PostgresSink
 from sparkonce.spark.session import local_session
-from tests.cluster.pipeline import QUICK_SPARK
+from tests.quick_spark import QUICK_SPARK
 
 
 @dataclass(frozen=True)
