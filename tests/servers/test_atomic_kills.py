@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
 from tests.broker.wire_samples import values_in
 from tests.cluster.judge import ROOT, RUN_SECONDS, write_input
+from tests.cluster.test_sink_faults import executors
 from tests.conftest import TopicFactory
 from tests.servers.atomic_pipeline import Job
 from tests.servers.database_servers import MariaDB, Postgres
@@ -57,6 +60,14 @@ class Stores:
             found = connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()
         with self._mariadb.connect() as maria, maria.cursor() as cursor:
             return int(str(found[0] if found else 0)) + cursor.execute("XA RECOVER")
+
+    def assert_hold(self, ids: list[str]) -> None:
+        """All three the same, in the same micro-batches, and nothing is left prepared."""
+        rows = self.in_kafka()
+        assert [row[0] for row in rows] == [int(name) for name in ids]
+        assert self.in_postgres() == rows
+        assert self.in_mariadb() == rows
+        assert self.prepared() == 0
 
     @contextmanager
     def watched(self) -> Iterator[list[int]]:
@@ -111,15 +122,8 @@ def killed(job: Job, life_seconds: float) -> tuple[bool, str]:
     return was_running, "".join(said)
 
 
-@pytest.mark.timeout(7_200)
-@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.chaos)])
-def test_three_stores_hold_the_same_after_random_kills(
-    kills: int, broker: DevBroker, topic: TopicFactory, postgres: Postgres, mariadb: MariaDB, tmp_path: Path
-) -> None:
-    seed = int(os.environ.get("SEED", time.time_ns()))
-    print(f"SEED={seed}")  # noqa: T201  pytest shows it if the test fails.
-    chance = random.Random(seed)
-    ids = write_input(tmp_path / "in", files=4 * kills, rows=ROWS)
+@pytest.fixture
+def stores(broker: DevBroker, topic: TopicFactory, postgres: Postgres, mariadb: MariaDB, tmp_path: Path) -> Stores:
     job = Job(
         bootstrap_servers=broker.bootstrap_servers,
         topic=topic(broker, partitions=PARTITIONS),
@@ -129,19 +133,50 @@ def test_three_stores_hold_the_same_after_random_kills(
         folder=str(tmp_path / "in"),
         checkpoint=str(tmp_path / "checkpoint"),
     )
-    stores = Stores(job, broker, postgres, mariadb)
+    return Stores(job, broker, postgres, mariadb)
+
+
+def finish(job: Job, seconds: float) -> None:
+    with start(job) as process:
+        said, _ = process.communicate(timeout=seconds)
+    assert process.returncode == 0, said
+
+
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("kills", [2, pytest.param(200, marks=pytest.mark.chaos)])
+def test_three_stores_hold_the_same_after_random_kills(kills: int, stores: Stores) -> None:
+    seed = int(os.environ.get("SEED", time.time_ns()))
+    print(f"SEED={seed}")  # noqa: T201  pytest shows it if the test fails.
+    chance = random.Random(seed)
+    ids = write_input(Path(stores.job.folder), files=4 * kills, rows=ROWS)
     with stores.watched() as wrong:
         for _ in range(kills):
-            was_killed, said = killed(job, chance.uniform(0, LONGEST_LIFE_SECONDS))
+            was_killed, said = killed(stores.job, chance.uniform(0, LONGEST_LIFE_SECONDS))
             assert "Traceback" not in said, said
             if not was_killed:
                 break
-        with start(job) as process:
-            said, _ = process.communicate(timeout=RUN_SECONDS * kills)
-        assert process.returncode == 0, said
+        finish(stores.job, RUN_SECONDS * kills)
     assert wrong == []
-    rows = stores.in_kafka()
-    assert [row[0] for row in rows] == [int(name) for name in ids]
-    assert stores.in_postgres() == rows
-    assert stores.in_mariadb() == rows
-    assert stores.prepared() == 0
+    stores.assert_hold(ids)
+
+
+@pytest.mark.chaos
+def test_three_stores_hold_the_same_after_executors_were_killed(stores: Stores) -> None:
+    """What they held of a micro-batch, computed once and kept for all sinks, is gone: it is aborted and runs again."""
+    ids = write_input(Path(stores.job.folder), files=8, rows=ROWS)
+    cluster = {"spark.executor.memory": "512m", "spark.task.maxFailures": "4"}
+    job = replace(stores.job, master="local-cluster[2,1,1024]", settings=cluster)
+    with stores.watched() as wrong, start(job) as process:
+        said: list[str] = []
+        reader = threading.Thread(target=lambda: said.extend(process.stdout or ()), daemon=True)
+        reader.start()
+        for batch in (0, 2, 4):
+            begun = wait_until(lambda n=batch: f"batch {n} " in "".join(said), Deadline.after(RUN_SECONDS))  # type: ignore[misc]
+            assert begun, "".join(said)
+            for executor in executors(process)[:1]:
+                executor.kill()
+        process.wait(RUN_SECONDS)
+        reader.join(30)
+    assert process.returncode == 0, "".join(said)
+    assert wrong == []
+    stores.assert_hold(ids)

@@ -14,8 +14,10 @@ from pyspark.errors.exceptions.captured import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkonce import AtomicSinks, FileSink, KafkaSink, MariaDBSink, PostgresSink, StoreSink, published_files
+from sparkonce.commit import Decision, FileDecisions, query_digest
 from sparkonce.devbroker import DevBroker
-from sparkonce.errors import UsageError
+from sparkonce.errors import FencedError, UsageError
+from sparkonce.spark.checkpoint_folder import SparkFolder
 from sparkonce.spark.micro_batches import MicroBatchSink
 from tests.broker.wire_samples import values_in
 from tests.conftest import TopicFactory
@@ -179,6 +181,29 @@ def test_what_does_not_fit_fails_before_anything_is_written(
     run(PostgresSink(postgres.dsn, table=table, select=narrow), lines.stream(), tmp_path)
     with postgres.connect() as connection:
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (ROWS,)
+
+
+def test_decisions_where_only_spark_can_write(spark: SparkSession, tmp_path: Path) -> None:
+    """As on a filesystem that has no folders of ours: by what Spark writes its checkpoint with."""
+    folder = SparkFolder(spark, f"file:{tmp_path}/decisions")
+    assert folder.names() == []
+    folder.create("1", b"first")
+    with pytest.raises(FileExistsError):
+        folder.create("1", b"second")
+    assert folder.read("1") == b"first"
+    with pytest.raises(FileNotFoundError):
+        folder.read("2")
+    folder.delete("1")
+    folder.delete("1")
+    assert "1" not in folder.names()
+
+    first, second = FileDecisions(folder, "query"), FileDecisions(folder, "query")
+    assert first.claim() is None
+    decision = Decision(query_digest("query"), 0, first.new_epoch())
+    first.record(decision)
+    assert second.claim() == decision
+    with pytest.raises(FencedError, match="taken over"):
+        first.record(Decision(query_digest("query"), 1, first.new_epoch()))
 
 
 def test_sinks_that_cannot_share_a_decision() -> None:
