@@ -94,7 +94,7 @@ def test_another_version_of_the_log(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["v1", "v1\n", "v1\n{}", "v1\nnot json\n{}", "v1\n5"])
 def test_a_damaged_log(text: str) -> None:
-    with pytest.raises(UsageError, match="batch 7 of query query cannot be read"):
+    with pytest.raises(UsageError, match="entry 7 of Spark's offset log cannot be read"):
         parse_planned_batch("query", "run", 7, text)
 
 

@@ -6,7 +6,6 @@ place that Spark can write its checkpoint to can be read. This is the one place 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkonce.errors import UsageError
+from sparkonce.fetch.checkpoint import offsets_digest, parse_batch
 from sparkonce.model import TopicPartition
-
-_LOG_VERSION = "v1"
-_NO_OFFSET = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class PlannedBatch:
     @property
     def digest(self) -> str:
         """Tells two plans of a batch with the same number apart."""
-        return hashlib.sha256("\n".join(self.sources).encode()).hexdigest()[:16]
+        return offsets_digest(self.sources)
 
     def kafka_offsets(self) -> dict[TopicPartition, int]:
         """The end offsets of all Kafka sources, ours and Spark's built-in one."""
@@ -64,17 +61,9 @@ def read_planned_batch(spark: SparkSession, query_id: str, batch_id: int) -> Pla
 
 
 def parse_planned_batch(query_id: str, run_id: str, batch_id: int, text: str) -> PlannedBatch:
-    """Three or more lines: the version, the batch's metadata, and one line a source."""
-    # Not splitlines: it would also cut at characters that may stand in a source's JSON.
-    version, *lines = text.rstrip("\n").split("\n")
-    if version != _LOG_VERSION:
-        raise UsageError(f"Spark's offset log has version {version!r}, sparkonce knows {_LOG_VERSION!r}")
-    try:
-        planned_ms = int(json.loads(lines[0])["batchTimestampMs"])
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"Spark's offset log of batch {batch_id} of query {query_id} cannot be read") from error
-    sources = tuple(line for line in lines[1:] if line != _NO_OFFSET)
-    return PlannedBatch(query_id, run_id, batch_id, planned_ms, sources)
+    """An entry of the log, and whose it is."""
+    logged = parse_batch(batch_id, text)
+    return PlannedBatch(query_id, run_id, batch_id, logged.planned_ms, logged.sources)
 
 
 def _execution(spark: SparkSession, query_id: str) -> Any:

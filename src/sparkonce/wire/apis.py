@@ -16,8 +16,11 @@ from kafka.protocol.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    DescribeGroupsRequest,
     DescribeProducersRequest,
+    DescribeQuorumRequest,
     DescribeTransactionsRequest,
+    ListGroupsRequest,
     ListTransactionsRequest,
 )
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
@@ -87,6 +90,10 @@ END_TXN_V2 = Api("EndTxn", EndTxnRequest, 5, 5, repeatable=False)
 DESCRIBE_TRANSACTIONS = Api("DescribeTransactions", DescribeTransactionsRequest, 0, 0)
 LIST_TRANSACTIONS = Api("ListTransactions", ListTransactionsRequest, 0, 1)
 DESCRIBE_PRODUCERS = Api("DescribeProducers", DescribeProducersRequest, 0, 0)
+LIST_GROUPS = Api("ListGroups", ListGroupsRequest, 4, 5)
+# From 6 on a group that does not exist is an error, and nothing is said about what would be allowed.
+DESCRIBE_GROUPS = Api("DescribeGroups", DescribeGroupsRequest, 5, 5)
+DESCRIBE_QUORUM = Api("DescribeQuorum", DescribeQuorumRequest, 1, 2)
 DESCRIBE_CONFIGS = Api("DescribeConfigs", DescribeConfigsRequest, 4, 4)
 CREATE_TOPICS = Api("CreateTopics", CreateTopicsRequest, 7, 7, repeatable=False)
 DELETE_TOPICS = Api("DeleteTopics", DeleteTopicsRequest, 6, 6, repeatable=False)
