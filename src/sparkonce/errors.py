@@ -50,5 +50,9 @@ class UsageError(SparkonceError):
     """A person has to change something: an option, a permission, a topic, the data."""
 
 
+class StoppedError(SparkonceError):
+    """The query was asked to finish: this micro-batch is not begun any more, and runs at the next start."""
+
+
 class CorruptRecordsError(AbortableError):
     """Bytes that should be Kafka records are not. The message names topic, partition and offset where known."""

@@ -12,7 +12,20 @@ import click
 
 from sparkonce.errors import SparkonceError
 
-NOUNS = ("broker",)
+NOUNS = (
+    "broker",
+    "check",
+    "doctor",
+    "init",
+    "lag",
+    "migrate",
+    "offsets",
+    "recover",
+    "run",
+    "submit",
+    "transactions",
+    "verify",
+)
 
 
 class Nouns(click.Group):

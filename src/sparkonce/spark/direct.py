@@ -132,6 +132,11 @@ class DirectWriter:
         self._select = select
         self._client = Client(options.connection)
 
+    @property
+    def open_seconds(self) -> float:
+        """As `Writer` says: there is no transaction."""
+        return 0.0
+
     def close(self) -> None:
         """Ends the connections."""
         self._client.close()

@@ -70,6 +70,11 @@ class ExactlyOnceWriter:
         self._desk = GrantDesk(host, conf.get("spark.driver.bindAddress") or host, options.grants_port)
         self._commit: TwoPhaseCommit | None = None
 
+    @property
+    def open_seconds(self) -> float:
+        """As `Writer` says."""
+        return self._desk.granted_seconds() if self._kafka else 0.0
+
     def close(self) -> None:
         """Ends the listener and the connections."""
         self._desk.close()

@@ -142,6 +142,10 @@ class GrantDesk:
         """How long ago the first share of the latest round was granted; 0 if none was."""
         return time.monotonic() - self._first_grant_at if self._first_grant_at else 0.0
 
+    def granted_seconds(self) -> float:
+        """How long ago the first share of the round that is open was granted; 0 if none is."""
+        return self.open_seconds() if self._round else 0.0
+
     def close_round(self) -> None:
         """Nobody is granted anything any more."""
         self.open_round("", lambda _: None)

@@ -7,7 +7,7 @@ import re
 from sparkonce import errors
 from sparkonce.errors import AbortableError, SparkonceError
 
-_OURS = re.compile(r"^\s*sparkonce\.(?:errors|spark\.grants)\.(\w+): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^\s*sparkonce\.[\w.]+\.(\w+Error): (.+)$", re.MULTILINE)
 
 # What Spark itself gives up on when executors are lost, and what running the micro-batch again can cure.
 _LOST = re.compile(

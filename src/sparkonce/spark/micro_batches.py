@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparkonce.errors import UsageError
+from sparkonce.errors import StoppedError, UsageError
 from sparkonce.spark.batch import BatchReceipt
 from sparkonce.spark.offset_log import PlannedBatch, current_query_id, read_planned_batch
 
 
+@dataclass(slots=True)
+class Totals:
+    """What has become of a sink's micro-batches so far."""
+
+    committed: int = 0
+    found_committed: int = 0
+    """By an earlier start, which was ended before Spark knew of it."""
+    aborted: int = 0
+    """Runs that were aborted; their micro-batches ran again."""
+
+    def add(self, receipt: BatchReceipt) -> None:
+        """Counts one."""
+        self.committed += not receipt.already_committed
+        self.found_committed += receipt.already_committed
+        self.aborted += max(0, receipt.attempts - 1)
+
+
 class Writer(Protocol):
     """Writes the micro-batches of one start of a query."""
+
+    @property
+    def open_seconds(self) -> float:
+        """For how long a transaction has been open now; 0 if none is."""
 
     def write(self, rows: DataFrame, batch: PlannedBatch) -> BatchReceipt:
         """Writes one."""
@@ -29,8 +51,10 @@ class MicroBatchSink(ABC):
     def __init__(self) -> None:
         self.last_receipt: BatchReceipt | None = None
         """What became of the latest micro-batch."""
+        self.totals = Totals()
         self._writer: Writer | None = None
         self._run_id = ""
+        self._finishing = False
 
     @abstractmethod
     def new_writer(self, spark: SparkSession) -> Writer:
@@ -38,9 +62,21 @@ class MicroBatchSink(ABC):
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """For `df.writeStream.foreachBatch(sink)`."""
+        if self._finishing:
+            raise StoppedError(f"batch {batch_id} is left for the next start, as was asked for")
         spark = rows.sparkSession
         batch = read_planned_batch(spark, current_query_id(spark), batch_id)
         self.last_receipt = self._writer_for(batch, spark).write(rows, batch)
+        self.totals.add(self.last_receipt)
+
+    @property
+    def open_seconds(self) -> float:
+        """For how long a transaction has been open now; 0 if none is."""
+        return self._writer.open_seconds if self._writer else 0.0
+
+    def finish(self) -> None:
+        """No micro-batch is begun any more: the query ends after the one that is running, with a StoppedError."""
+        self._finishing = True
 
     def start(self, rows: DataFrame, checkpoint: str, trigger: str | None = None) -> StreamingQuery:
         """Starts a streaming query; `trigger` is a processing time such as "1 second", or "available-now"."""
@@ -55,7 +91,7 @@ class MicroBatchSink(ABC):
         """Ends the connections of a query that has ended. Another query may be started with this sink afterwards."""
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._run_id = None, ""
+        self._writer, self._run_id, self._finishing = None, "", False
 
     def _writer_for(self, batch: PlannedBatch, spark: SparkSession) -> Writer:
         """A query that was started again begins as after a crash: it claims what it owns and reads the decision."""

@@ -62,11 +62,13 @@ class SourceMetrics:
 
 def source_idle_ms(query: StreamingQuery) -> int | None:
     """For how long there has been nothing to read up to now; 0 while there is, None before the first micro-batch."""
-    last = query.lastProgress
-    if last is None:
+    recent = query.recentProgress
+    if not recent:
         return None
     if query.status["isDataAvailable"]:
         return 0
+    # While it waits, Spark tells of micro-batches that never were; after a hundred of them the last real one is gone.
+    last = next((progress for progress in reversed(recent) if progress["numInputRows"]), recent[0])
     told: dict[str, Any] = json.loads(last.json)
     ended = datetime.fromisoformat(told["timestamp"]) + timedelta(milliseconds=int(told.get("batchDuration", 0)))
     return max(0, int((datetime.now(UTC) - ended).total_seconds() * 1000))
