@@ -21,7 +21,7 @@ demo: setup ## an exactly-once pipeline on a real Kafka, killed twice, judged by
 	@$(BIN)/python -m demo.run
 
 test: setup servers ## all tests, in parallel, against real brokers and databases
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not chaos"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not chaos" --durations=25
 
 lint: setup ## ruff, formatting, import rules
 	$(BIN)/ruff check .

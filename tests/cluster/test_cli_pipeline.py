@@ -121,8 +121,9 @@ def test_a_new_user(story: Story) -> None:
     assert (found["expected"], found["found"], found["unexpected"]) == (3_000, 3_001, 1)
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(7_200)
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("kills", [1, 20])
 def test_killed_while_records_arrive(story: Story, kills: int) -> None:
     seed = int(os.environ.get("SEED", time.time_ns()))
     print(f"SEED={seed}")  # noqa: T201  pytest shows it if the test fails.
