@@ -65,6 +65,7 @@ def test_an_expired_transaction_runs_again_with_more_time(
         assert count_transactions(broker.bootstrap_servers, name, PARTITIONS) == (2, 1)
 
 
+@pytest.mark.chaos
 def test_an_expiry_past_the_brokers_maximum_names_the_remedies(topic: TopicFactory, tmp_path: Path) -> None:
     properties = {
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
