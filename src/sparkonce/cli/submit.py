@@ -7,6 +7,7 @@ import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -48,7 +49,15 @@ def submit(file: Path, master: str | None, once: bool, python: str, only_print: 
         return
     os.environ.setdefault("JAVA_HOME", str(spark_java_home()))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # The source plans in a process of the workers' Python, here: it finds the packages where they are installed.
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([_folder_of(cli), _folder_of(click)]))
     os.execv(command[0], command)  # noqa: S606  A list of arguments, no shell.
+
+
+def _folder_of(module: ModuleType) -> str:
+    """What must be on Python's path for this top-level package, or the one that it is part of."""
+    top = sys.modules[module.__name__.partition(".")[0]]
+    return str(Path(str(top.__file__)).parents[1])
 
 
 def submit_command(file: Path, pipeline: Pipeline, master: str, archive: Path, python: str, *, once: bool) -> list[str]:
