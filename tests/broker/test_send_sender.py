@@ -135,6 +135,33 @@ def test_a_refused_batch_and_those_behind_it(
     assert values_in(broker, tp.topic, 1) == expected
 
 
+def test_an_answer_that_is_lost_twice(broker: DevBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader recognises a repetition among its last five batches: those behind it that got their answer count."""
+    tp = TopicPartition(topic(broker), 0)
+    calls = [0]
+
+    class AnswerLost:
+        def __init__(self, handle: Any) -> None:
+            self._handle = handle
+
+        def result(self, *arguments: Any) -> Any:
+            assert not isinstance(self._handle.result(*arguments)[tp], RetriableError)
+            return {tp: RetriableError("the connection broke")}
+
+    def scripted(*arguments: Any) -> Any:
+        calls[0] += 1
+        handle = send_produce(*arguments)
+        return AnswerLost(handle) if calls[0] in (2, 3, 8) else handle
+
+    monkeypatch.setattr(sender, "send_produce", scripted)
+    with client_of(broker) as client:
+        sending = Sender(client, idempotent(client))
+        expected = send_numbered(sending, [tp], 20)
+        sending.finish()
+    assert calls[0] == 20 + 3, "the second and third batch were to be repeated, the third twice"
+    assert values_in(broker, tp.topic, 1) == expected
+
+
 def test_a_gap_is_an_error(broker: DevBroker, topic: TopicFactory) -> None:
     tp = TopicPartition(topic(broker), 0)
     with client_of(broker) as client:

@@ -1,8 +1,8 @@
 """Sending encoded batches to the partitions that one task owns: in order, several under way, each exactly once.
 
 Sequence numbers start at 0 for each partition (the producer epoch is fresh) and are contiguous. The broker remembers
-the last five batches of a producer per partition and recognises a repetition among them, so at most five may be under
-way for one partition. When one of them must be sent again, those behind it are refused as out of order: they are waited
+the last five batches of a producer per partition and recognises a repetition among them, so a batch is sent only while
+the oldest one without an answer stays among the last five. When one of them must be sent again, those behind it are refused as out of order: they are waited
 for and then sent again too, the same bytes in the same order.
 
 Until a partition's first batch is in, nothing else is sent there: a leader that has never seen a producer takes any
@@ -66,6 +66,7 @@ class Receipt:
 class _Sent:
     """A sealed batch that is not acknowledged yet."""
 
+    number: int
     data: bytearray
     handle: Handle[Appended] | None = None
     failure: SparkonceError | None = None
@@ -82,10 +83,14 @@ class _Lane:
     sent_bytes: int = 0
     unacknowledged: deque[_Sent] = field(default_factory=deque)
 
-    @property
-    def has_acknowledged(self) -> bool:
-        """Whether the leader knows the producer."""
-        return self.batches > len(self.unacknowledged)
+    def has_room(self, in_flight_max: int) -> bool:
+        """Whether the leader would still recognise the oldest batch after one more. Batches behind it count even when
+        they are acknowledged: the leader remembers them in its place.
+        """
+        leader_knows_producer = self.batches > len(self.unacknowledged)
+        return not self.unacknowledged or (
+            leader_knows_producer and self.batches - self.unacknowledged[0].number < in_flight_max
+        )
 
 
 class Sender:
@@ -105,11 +110,12 @@ class Sender:
     def send(self, partition: TopicPartition, encoded: bytes | memoryview) -> None:
         """Seals a batch and sends it; returns while it is under way, if there is room."""
         lane = self._lanes.setdefault(partition, _Lane(partition))
-        while len(lane.unacknowledged) >= (self._settings.requests_in_flight if lane.has_acknowledged else 1):
+        while not lane.has_room(self._settings.requests_in_flight):
             self._settle_oldest(lane)
         count = record_count(encoded)
         transactional = self._settings.transactional_id is not None
-        batch = _Sent(seal(encoded, self._settings.producer, lane.sequence, transactional=transactional))
+        sealed = seal(encoded, self._settings.producer, lane.sequence, transactional=transactional)
+        batch = _Sent(lane.batches, sealed)
         lane.sequence = next_sequence(lane.sequence, count)
         lane.records += count
         lane.batches += 1
