@@ -173,6 +173,10 @@ def test_errors_are_one_message(story: Story, tmp_path: Path) -> None:
     assert "Traceback" not in told
     assert "no committed micro-batch" in sparkonce("verify", story.file, code=1)
     assert "cannot be read" in sparkonce("run", tmp_path / "nothing.toml", code=1)
+    story.file.write_text(re.sub(r'sql = "[^"]*"', 'sql = "SELECT key, valu FROM source"', story.file.read_text()))
+    told = sparkonce("run", story.file, "--once", code=1)
+    assert re.search(r"Error: .*`valu` cannot be resolved. Did you mean .*`value`", told)
+    assert not re.search(r"Traceback|Relation|QueryContext|errorClass", told)
     assert "use `sparkonce run`" in sparkonce("submit", story.file, code=1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +12,10 @@ from sparkonce.cli.run import with_logs_on_stderr
 from sparkonce.errors import UsageError
 from sparkonce.fetch.checkpoint import Checkpoint, read_checkpoint
 from sparkonce.pipeline import Pipeline, load
+from sparkonce.pipeline.build import session
 from sparkonce.pipeline.model import located
+from sparkonce.pipeline.running import Running, Status
 from sparkonce.pipeline.secret import revealed
-
-if TYPE_CHECKING:
-    from sparkonce.pipeline.running import Status
 
 _WHAT = {
     "committed": "is taken as committed: it is computed, so that the query's state goes on, and nothing is sent",
@@ -71,9 +69,6 @@ def assuming(pipeline: Pipeline, assume: str) -> Pipeline:
 
 def settle(pipeline: Pipeline) -> None:
     """Runs until one micro-batch is finished."""
-    from sparkonce.pipeline.build import session  # noqa: PLC0415  Spark takes seconds to import.
-    from sparkonce.pipeline.running import Running  # noqa: PLC0415
-
     with_logs_on_stderr()
     spark = session(pipeline)
     stop = threading.Event()

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from sparkonce.pipeline import Pipeline, load
+from sparkonce.pipeline.build import session
+from sparkonce.pipeline.running import Running, Status
 from sparkonce.pipeline.secret import revealed
-
-if TYPE_CHECKING:
-    from sparkonce.pipeline.running import Status
 
 _CLEAR_LINE = "\r\033[K"
 
@@ -52,10 +50,6 @@ def run(
     pipeline = load(file)
     if master is not None:
         pipeline = replace(pipeline, run=replace(pipeline.run, master=master))
-    # Spark takes seconds to import: a wrong file is answered before.
-    from sparkonce.pipeline.build import session  # noqa: PLC0415
-    from sparkonce.pipeline.running import Running  # noqa: PLC0415
-
     show = _shown_as_json() if as_json else _shown_as_text(pipeline)
     with_logs_on_stderr()
     spark = session(pipeline)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from sparkonce.cli.run import with_logs_on_stderr
 from sparkonce.pipeline import load
-
-if TYPE_CHECKING:
-    from sparkonce.spark.verify import Verdict
+from sparkonce.pipeline.build import session
+from sparkonce.pipeline.verifying import verify_pipeline
+from sparkonce.spark.verify import Verdict
 
 _COUNTS = ("expected", "found", "missing", "doubled", "unexpected", "altered", "out_of_order")
 
@@ -37,10 +37,7 @@ def verify(ctx: click.Context, file: Path, id_expression: str | None, header: st
     if id_expression and header:
         raise click.UsageError("--id and --header exclude each other")
     pipeline = load(file)
-    # Spark takes seconds to import: a wrong file is answered before.
-    from sparkonce.pipeline.build import session  # noqa: PLC0415
-    from sparkonce.pipeline.verifying import verify_pipeline  # noqa: PLC0415
-
+    with_logs_on_stderr()
     spark = session(pipeline)
     try:
         verdict = verify_pipeline(spark, pipeline, id_expression=id_expression, header=header)

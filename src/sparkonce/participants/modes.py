@@ -1,12 +1,26 @@
-"""The modes of a table sink, the same for every database."""
+"""What a sink in a table is, the same for every database: its description and its modes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from sparkonce.commit import Participant
 from sparkonce.errors import UsageError
 
 MODES = ("append", "upsert", "idempotent")
+LOCK_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseTable(Participant):
+    """A table of a database; with keys, rows are put in the place of those with the same keys."""
+
+    table: str
+    keys: tuple[str, ...] = ()
+    given_name: str | None = None
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+    """How long a task waits for a row that another transaction holds, before its micro-batch is run again."""
 
 
 def require_mode(mode: str, keys: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from sparkonce.errors import UsageError
 from sparkonce.pipeline.arguments import kafka_sink_options, source_options, spark_settings
 from sparkonce.pipeline.model import Pipeline, Select, Sink, Source, Transform, located
 from sparkonce.pipeline.secret import revealed
+from sparkonce.pipeline.spark_errors import told_once
 from sparkonce.pipeline.trigger import AVAILABLE_NOW
 from sparkonce.spark import AtomicSinks, FileSink, KafkaSink, KafkaSource, MariaDBSink, PostgresSink, StoreSink
 from sparkonce.spark.micro_batches import MicroBatchSink
@@ -71,6 +72,7 @@ def refuse_store(sink: Sink) -> None:
 
 def session(pipeline: Pipeline) -> SparkSession:
     """The session that [run] asks for."""
+    told_once()
     return local_session(revealed(pipeline.name), revealed(pipeline.run.master), spark_settings(pipeline))
 
 

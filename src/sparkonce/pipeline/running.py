@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from sparkonce.errors import AbortableError, StoppedError
+from sparkonce.errors import StoppedError
 from sparkonce.pipeline.build import start
 from sparkonce.pipeline.model import Pipeline
-from sparkonce.spark.job_errors import error_of_task
+from sparkonce.pipeline.spark_errors import error_of_query, refused_by_spark
 from sparkonce.spark.source_figures import source_metrics
 
 LOOK_SECONDS = 0.5
@@ -53,9 +52,10 @@ class Running:
         trigger: str | None = None,
         max_offsets_per_trigger: int | None = None,
     ) -> None:
-        self._query, self._sink = start(
-            spark, pipeline, once=once, trigger=trigger, max_offsets_per_trigger=max_offsets_per_trigger
-        )
+        with refused_by_spark():
+            self._query, self._sink = start(
+                spark, pipeline, once=once, trigger=trigger, max_offsets_per_trigger=max_offsets_per_trigger
+            )
         self._counted: dict[int, int] = {}
 
     def wait(self, show: Callable[[Status], None], stop: threading.Event, stop_now: threading.Event) -> Status:
@@ -101,13 +101,6 @@ class Running:
         error = self._query.exception()
         if error is None:
             return
-        ours = error_of_task(error)
-        if isinstance(ours, StoppedError):
-            return
-        raise ours or AbortableError(_first_lines(error)) from error
-
-
-def _first_lines(error: StreamingQueryException) -> str:
-    """Spark's message without its Java stack."""
-    lines = str(error).splitlines()
-    return "\n".join(line for line in lines[:5] if not line.startswith(("\tat ", "JVM stacktrace")))
+        ours = error_of_query(error)
+        if not isinstance(ours, StoppedError):
+            raise ours from error

@@ -16,6 +16,7 @@ from sparkonce.pipeline.arguments import kafka_sink_options
 from sparkonce.pipeline.build import kafka_source, rows_function, select_function
 from sparkonce.pipeline.model import Pipeline, Place, Sink, Source, located
 from sparkonce.pipeline.secret import revealed
+from sparkonce.pipeline.spark_errors import refused_by_spark
 from sparkonce.spark import KafkaSource
 from sparkonce.spark.outputs import selected
 from sparkonce.spark.verify import Verdict, verify
@@ -35,10 +36,11 @@ def verify_pipeline(
         raise UsageError("verify compares with Kafka, and the pipeline has no Kafka sink")
     progress = committed_progress(pipeline)
     spark.conf.set("spark.sql.shuffle.partitions", _shuffle_partitions(spark, progress))
-    expected = expected_rows(spark, pipeline, sink, progress)
-    topics = [row["topic"] for row in expected.select("topic").distinct().collect()]
-    found = found_rows(spark, pipeline, sink, topics)
-    return verify(expected, found, header_expression(header) if header else id_expression)
+    with refused_by_spark():
+        expected = expected_rows(spark, pipeline, sink, progress)
+        topics = [row["topic"] for row in expected.select("topic").distinct().collect()]
+        found = found_rows(spark, pipeline, sink, topics)
+        return verify(expected, found, header_expression(header) if header else id_expression)
 
 
 def _shuffle_partitions(spark: SparkSession, progress: Progress) -> int:

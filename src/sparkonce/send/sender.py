@@ -2,8 +2,8 @@
 
 Sequence numbers start at 0 for each partition (the producer epoch is fresh) and are contiguous. The broker remembers
 the last five batches of a producer per partition and recognises a repetition among them, so a batch is sent only while
-the oldest one without an answer stays among the last five. When one of them must be sent again, those behind it are refused as out of order: they are waited
-for and then sent again too, the same bytes in the same order.
+the oldest one without an answer stays among the last five. When one of them must be sent again, those behind it are
+refused as out of order: they are waited for and then sent again too, the same bytes in the same order.
 
 Until a partition's first batch is in, nothing else is sent there: a leader that has never seen a producer takes any
 sequence number as its first, so a second batch could get in before the first.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkonce.participants.mariadb.participant import LOCK_TIMEOUT_MS
 from sparkonce.participants.mariadb.staged import MariaDBStaged
 from sparkonce.participants.mariadb.xa import MariaDBPrepared
-from sparkonce.participants.modes import require_mode
+from sparkonce.participants.modes import LOCK_TIMEOUT_MS, require_mode
 
 
 def mariadb_participant(

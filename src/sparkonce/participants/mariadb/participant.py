@@ -9,28 +9,22 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pymysql
 
-from sparkonce.commit import Participant
 from sparkonce.errors import UsageError
 from sparkonce.participants.columns import require_columns, require_unique
 from sparkonce.participants.mariadb.connection import connected, parse_url
 from sparkonce.participants.mariadb.rows import insert_head, insert_values, upsert_tail
 from sparkonce.participants.mariadb.table import fits, read_table
+from sparkonce.participants.modes import DatabaseTable
 
-LOCK_TIMEOUT_MS = 30_000
 _OLDEST = {"MariaDB": (10, 5), "MySQL": (8, 0)}
 """Before these a prepared branch is rolled back when its connection ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MariaDBTable(Participant):
-    """A table of a MariaDB or MySQL database; with keys, rows are put in the place of those with the same keys."""
+class MariaDBTable(DatabaseTable):
+    """A table of a MariaDB or MySQL database."""
 
     url: str = field(repr=False)
-    table: str
-    keys: tuple[str, ...] = ()
-    given_name: str | None = None
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS
-    """How long a task waits for a row that another transaction holds, before its micro-batch is run again."""
 
     @property
     def name(self) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkonce.participants.modes import require_mode
-from sparkonce.participants.postgres.participant import LOCK_TIMEOUT_MS
+from sparkonce.participants.modes import LOCK_TIMEOUT_MS, require_mode
 from sparkonce.participants.postgres.prepared import PostgresPrepared
 from sparkonce.participants.postgres.staged import PostgresStaged
 

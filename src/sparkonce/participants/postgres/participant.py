@@ -7,24 +7,17 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
-from sparkonce.commit import Participant
 from sparkonce.participants.columns import require_columns, require_unique
+from sparkonce.participants.modes import DatabaseTable
 from sparkonce.participants.postgres.connection import connected
 from sparkonce.participants.postgres.table import fits, read_table, require_schema
 
-LOCK_TIMEOUT_MS = 30_000
-
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresTable(Participant):
-    """A table of a PostgreSQL database; with keys, rows are put in the place of those with the same keys."""
+class PostgresTable(DatabaseTable):
+    """A table of a PostgreSQL database."""
 
     dsn: str = field(repr=False)
-    table: str
-    keys: tuple[str, ...] = ()
-    given_name: str | None = None
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS
-    """How long a task waits for a row that another transaction holds, before its micro-batch is run again."""
 
     @property
     def name(self) -> str:
