@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Required, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from pyspark.sql import SparkSession
 
 from sparkonce.commit import Participant
 from sparkonce.participants import FileParticipant
+from sparkonce.participants.modes import LOCK_TIMEOUT_MS
 from sparkonce.spark.exactly_once import ExactlyOnceWriter, RunOptions
 from sparkonce.spark.micro_batches import MicroBatchSink, Writer
 from sparkonce.spark.outputs import Select
@@ -23,22 +24,6 @@ class Common(TypedDict, total=False):
     retries: int
     grants_host: str | None
     grants_port: int
-
-
-class TableArguments(Common, total=False):
-    """What sinks in tables take; `docs/DATABASES.md` has their meaning."""
-
-    table: Required[str]
-    mode: str
-    keys: Sequence[str]
-    name: str | None
-    lock_timeout_ms: int
-
-
-def _parted(arguments: Mapping[str, Any]) -> tuple[Common, dict[str, Any]]:
-    """What is for the sink, and what is for its table."""
-    common: Any = {name: value for name, value in arguments.items() if name in Common.__annotations__}
-    return common, {name: value for name, value in arguments.items() if name not in common}
 
 
 class StoreSink(MicroBatchSink):
@@ -70,11 +55,23 @@ class PostgresSink(StoreSink):
     query = sink.start(df, checkpoint="checkpoints/orders")
     """
 
-    def __init__(self, dsn: str, **arguments: Unpack[TableArguments]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        table: str,
+        mode: str = "append",
+        keys: Sequence[str] = (),
+        name: str | None = None,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+        **common: Unpack[Common],
+    ) -> None:
         from sparkonce.participants.postgres import postgres_participant  # noqa: PLC0415  Needs an extra.
 
-        common, of_table = _parted(arguments)
-        super().__init__(postgres_participant(dsn, **of_table), **common)
+        participant = postgres_participant(
+            dsn, table=table, mode=mode, keys=keys, name=name, lock_timeout_ms=lock_timeout_ms
+        )
+        super().__init__(participant, **common)
 
 
 class MariaDBSink(StoreSink):
@@ -84,11 +81,23 @@ class MariaDBSink(StoreSink):
     query = sink.start(df, checkpoint="checkpoints/orders")
     """
 
-    def __init__(self, url: str, **arguments: Unpack[TableArguments]) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        table: str,
+        mode: str = "append",
+        keys: Sequence[str] = (),
+        name: str | None = None,
+        lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+        **common: Unpack[Common],
+    ) -> None:
         from sparkonce.participants.mariadb import mariadb_participant  # noqa: PLC0415  Needs an extra.
 
-        common, of_table = _parted(arguments)
-        super().__init__(mariadb_participant(url, **of_table), **common)
+        participant = mariadb_participant(
+            url, table=table, mode=mode, keys=keys, name=name, lock_timeout_ms=lock_timeout_ms
+        )
+        super().__init__(participant, **common)
 
 
 class FileSink(StoreSink):
