@@ -67,7 +67,7 @@ def read_ids(bootstrap_servers: str, topic: str, partitions: int, least_amount: 
     ids: Counter[int] = Counter()
     ended: set[int] = set()
     while len(ended) < partitions:
-        for message in consumer.consume(10_000, timeout=30):
+        for message in consumer.consume(10_000, timeout=0.5):
             if message.error() is not None:
                 ended.add(message.partition())
                 continue

@@ -58,7 +58,7 @@ class Pipeline:
 def main() -> None:
     """Runs the whole demo and prints the verdict."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--orders", type=int, default=400_000)
+    parser.add_argument("--orders", type=int, default=200_000)
     parser.add_argument("--rate", type=int, default=20_000, help="orders a second")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
