@@ -46,6 +46,10 @@ class InDoubtError(SparkonceError):
     """The outcome is unknown: it may or may not have taken effect. Never to be reported as failed."""
 
 
+class MissingMarkerError(InDoubtError):
+    """Kafka may have forgotten whether this micro-batch is committed; a person has to decide."""
+
+
 class UsageError(SparkonceError):
     """A person has to change something: an option, a permission, a topic, the data."""
 

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from tools import built_in
 
+from sparkonce.cli.main import cli
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
 from sparkonce.model import TopicPartition
 from tests.broker.fetch_samples import Row, producer_of, send, send_transactions, wait_for_markers
-from tests.broker.wire_samples import client_of
+from tests.broker.wire_samples import client_of, values_in
+from tests.cluster.test_pipeline_spark import COPY, file_of, run_once
 from tests.cluster.test_source_equality import CODECS, compacted_topic, rows_by_spark
 from tests.cluster.test_source_spark import options_of
 from tests.conftest import TopicFactory
@@ -139,3 +142,21 @@ def test_a_query_goes_on_where_the_built_in_source_stopped(
         planned = json.loads((tmp_path / "checkpoint" / "offsets" / str(die_in_batch)).read_text().splitlines()[-1])
         read = sum(int(end) for end in planned[name].values()) - sum(len(batch) for batch in theirs)
         assert len(ours[die_in_batch]) == read
+
+
+def test_a_pipeline_goes_on_after_migrate(
+    spark: SparkSession, broker: DevBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    source, target, count = topic(broker, partitions=3), topic(broker), 900
+    producer = producer_of(broker)
+    send(producer, source, [b"%d" % number for number in range(count)])
+    options = options_of(broker, source, startingOffsets="earliest", maxOffsetsPerTrigger="400")
+    old, output = tmp_path / "old", tmp_path / "batches"
+    assert run_built_in({"mode": "stream", "options": options, "output": str(output), "checkpoint": str(old)}) == 0
+    send(producer, source, [b"%d" % number for number in range(count, 2 * count)])
+    file = file_of(tmp_path, broker, source, target, transform=COPY)
+    told = CliRunner().invoke(cli, ["migrate", str(file), "--from-checkpoint", str(old), "--yes"])
+    assert told.exit_code == 0, told.output
+    assert f"goes on with batch {len(output.read_text().splitlines())}" in told.output
+    run_once(spark, file)
+    assert sorted(map(int, values_in(broker, target, 1))) == list(range(count, 2 * count))

@@ -12,7 +12,7 @@ from sparkonce.devbroker import DevBroker
 from sparkonce.spark.verify import Verdict, verify
 from tests.conftest import TopicFactory
 
-COUNT = 200_000
+COUNT = 1_000_000
 PARTITIONS = 3
 ID = "get_json_object(string(value), '$.id')"
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkonce.errors import InDoubtError, UsageError
+from sparkonce.errors import InDoubtError, MissingMarkerError, UsageError
 from sparkonce.model import ProducerIdentity
-from sparkonce.transaction import Candidate, Marker, MissingMarkerError, Owner, State, is_committed, marker_group
+from sparkonce.transaction import Candidate, Marker, Owner, State, is_committed, marker_group
 from sparkonce.transaction.kafka_transaction import identity_to_raise, newest
 from sparkonce.transaction.marker import format_marker, format_owner, owner_group, parse_marker, parse_owner
 from sparkonce.transaction.states import TRANSITIONS, Step, after

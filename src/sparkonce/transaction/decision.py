@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkonce.errors import InDoubtError, UsageError
+from sparkonce.errors import MissingMarkerError, UsageError
 from sparkonce.transaction.marker import Marker
 
 
@@ -22,10 +22,6 @@ class Candidate:
     offsets_digest: str
     age_ms: int
     """How long ago it was planned."""
-
-
-class MissingMarkerError(InDoubtError):
-    """Kafka may have forgotten whether this micro-batch is committed; a person has to decide."""
 
 
 def is_committed(
@@ -66,7 +62,7 @@ def _without_marker(batch: Candidate, transactional_id: str, marker_life_ms: int
         raise MissingMarkerError(
             f"batch {batch.batch_id} of query {batch.query_id} was planned {batch.age_ms // 3_600_000} hours ago, and "
             f"Kafka keeps the marker of transactional id {transactional_id} for {marker_life_ms // 3_600_000}: whether "
-            f"the batch is committed cannot be known any more. Look at the output, then start once with "
-            f"on_missing_marker='committed' or 'not-committed'"
+            f"the batch is committed cannot be known any more. Look at the output, then say it with "
+            f"`sparkonce recover`, or start once with on_missing_marker='committed' or 'not-committed'"
         )
     return on_missing_marker == "committed"
