@@ -18,9 +18,7 @@ from sparkonce.cli.main import cli
 from sparkonce.participants.files import FORMATS as FILE_FORMATS
 from sparkonce.participants.modes import MODES
 from sparkonce.pipeline.arguments import FILE_WORDS, option_name
-from sparkonce.pipeline.key_table import key_tables
 from sparkonce.pipeline.keys import PIPELINE, RUN, SINKS, SOURCE
-from sparkonce.pipeline.loading import load_text
 from sparkonce.pipeline.schema import json_schema
 from sparkonce.pipeline.shapes import Either, Shape, Table, Text
 from sparkonce.records import Codec
@@ -30,7 +28,6 @@ from sparkonce.spark.source_formats import FORMATS, ON_MALFORMED
 from sparkonce.spark.source_options import OPTIONS
 from tests.unit.pipeline_samples import ENVIRONMENT, FOLDER, RIGHT
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "PIPELINES.md"
 NOT_OPTIONS = {"bootstrap_servers", "key", "value", "start", "stop", "dead_letter_topic", "isolation", "kafka"}
 
 
@@ -177,22 +174,3 @@ def test_the_schema_is_printed() -> None:
     assert list(schema["properties"]) == list(PIPELINE.names)
     descriptions = [line for line in json.dumps(schema, indent=1).splitlines() if '"description"' in line]
     assert len(descriptions) > 80
-
-
-# The document.
-
-
-def test_the_document_has_every_key() -> None:
-    """`python -m sparkonce.pipeline.key_table` prints what belongs between the two comments."""
-    found = re.search(r"<!-- keys -->\n(.*)<!-- end of keys -->", DOCUMENT.read_text(), re.DOTALL)
-    assert found is not None
-    assert found[1] == key_tables()
-
-
-def test_examples_in_the_document_are_right() -> None:
-    examples = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    whole = [example for example in examples if example.startswith("name = ")]
-    assert len(whole) >= 2
-    for example in whole:
-        text = re.sub(r'env = "\w+"', 'env = "SPARKONCE_TEST_DSN"', example)
-        assert load_text(text, FOLDER).problems == []

@@ -1,11 +1,10 @@
 """Every key of a pipeline file as tables for the documents; made of the same description as the check.
 
-`python -m sparkonce.pipeline.key_table` prints them.
+`tools/options_page.py` writes them into `docs/OPTIONS.md`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from sparkonce.pipeline.keys import PIPELINE, RUN, SINKS, SOURCE, TRANSFORM
@@ -67,7 +66,3 @@ def _default(key: Key) -> str:
 
 def _value(shape: Shape) -> str:
     return expected(shape)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(key_tables())
