@@ -84,8 +84,9 @@ One list of everything that can be set, made from the code itself. What the opti
 [pipeline files](PIPELINES.md). An unknown name is always an error that names the nearest known one.
 """
 SOURCE_TEXT = """\
-`format("sparkonce")` takes the names of the first column, `KafkaSource` those of the second, a pipeline file those of
-the third. Times are texts such as `500ms`, `10s`, `15m`, `1h`.
+`format("sparkonce")` takes the names of the first column, `KafkaSource` and the table `[source]` of a pipeline file
+those of the second; where the file has another name, it is the second one there. Times are texts such as `500ms`,
+`10s`, `15m`, `1h`.
 """
 PROPERTIES_TEXT = """\
 Properties of Kafka's clients have Java's names. They stand behind the prefix `kafka.` in options and arguments
@@ -109,7 +110,7 @@ def main() -> None:
 
 def options_page() -> str:
     """The whole page."""
-    source = _table(("option", "`KafkaSource`", "pipeline file", "default", "meaning"), _source_rows())
+    source = _table(("option", "in Python and in a file", "default", "meaning"), _source_rows())
     properties = _table(("property", "of", "meaning"), _property_rows())
     commands = _table(("command", "what it does", "options"), _command_rows(cli, ()))
     parts = {
@@ -136,23 +137,20 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _source_rows() -> Iterator[tuple[str, ...]]:
-    yield f"`{BOOTSTRAP}`", "`bootstrap_servers`", "`source.bootstrap_servers`", "required", "where the cluster is"
+    yield f"`{BOOTSTRAP}`", "`bootstrap_servers`", "required", "where the cluster is"
     for option in OPTIONS:
         path = FILE_WORDS.get(option) or _snake(option)
         key = _key_at(path)
         python = PYTHON_WORDS.get(option) or _snake(option)
-        default, meaning = OWN_WORDS.get(option, (_default(key), key.meaning))
-        place = path if path.startswith("run.") else f"source.{path}"
-        yield f"`{option}`", f"`{python}`", f"`{place}`", default, meaning
-    dead = SOURCE.key("dead_letter_topic")
-    yield "", "`dead_letter_topic`", "`source.dead_letter_topic`", "", dead.meaning
-    unused = ", ".join(f"`{option}`" for option in NO_EFFECT)
-    yield unused, "", "", "", "of the built-in source; accepted, without effect"
+        names = f"`{python}`" if path == python else f"`{python}`, `{path}`"
+        yield f"`{option}`", names, *OWN_WORDS.get(option, (_default(key), key.meaning))
+    yield "", "`dead_letter_topic`", "", SOURCE.key("dead_letter_topic").meaning
+    yield ", ".join(f"`{option}`" for option in NO_EFFECT), "", "", "of the built-in source; accepted, without effect"
 
 
 def _property_rows() -> Iterator[tuple[str, ...]]:
     for name in known_properties():
-        yield f"`{name}`", "source, sink", _property_meaning(name)
+        yield f"`{name}`", "both", _property_meaning(name)
     for name in CONSUMER_PROPERTIES:
         yield f"`{name}`", "source", CONSUMER_MEANINGS[name]
     for name in NO_EFFECT_PROPERTIES:
@@ -233,7 +231,7 @@ def _kafka_sink_rows() -> Iterator[tuple[str, ...]]:
     for field in dataclasses.fields(SinkOptions):
         if field.name != "connection":
             yield _argument(field.name, str(field.type), keys.key(field.name))
-    yield '`**{"kafka.…": …}`', "", "", "client properties, as listed above for sinks"
+    yield '`**{"kafka.…": …}`', "", "", "client properties: those above that are of both"
 
 
 def _store_rows(sink: type[StoreSink], kind: str) -> Iterator[tuple[str, ...]]:
