@@ -49,8 +49,12 @@ chaos: setup servers ## long runs: killed drivers and executors, fuzzing with a 
 	$(BIN)/pytest -v -m chaos
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
-docs: setup ## check the documents: links and examples
-	$(BIN)/pytest -q tests/unit/test_docs.py
+docs: setup servers ## the documentation site, into build/site; then every example in it is run
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest -q tests/unit/test_docs.py tests/unit/test_options_page.py tests/unit/test_site.py \
+	  tests/broker/test_readme.py tests/cluster/test_docs_examples.py tests/cluster/test_docs_quickstart.py \
+	  tests/servers/test_docs_databases.py
+	@echo "The site is in build/site; it needs no server: open build/site/index.html"
 
 lock: setup ## write the lock files anew from pyproject.toml
 	$(BIN)/python tools/lock.py
