@@ -85,7 +85,7 @@ One list of everything that can be set, made from the code itself. What the opti
 """
 SOURCE_TEXT = """\
 `format("sparkonce")` takes the names of the first column, `KafkaSource` and the table `[source]` of a pipeline file
-those of the second; where the file has another name, it is the second one there. Times are texts such as `500ms`,
+those of the last one; where the file has another name, it is the second one there. Times are texts such as `500ms`,
 `10s`, `15m`, `1h`.
 """
 PROPERTIES_TEXT = """\
@@ -110,7 +110,7 @@ def main() -> None:
 
 def options_page() -> str:
     """The whole page."""
-    source = _table(("option", "in Python and in a file", "default", "meaning"), _source_rows())
+    source = _table(("option", "default", "meaning", "in Python and in a file"), _source_rows())
     properties = _table(("property", "of", "meaning"), _property_rows())
     commands = _table(("command", "what it does", "options"), _command_rows(cli, ()))
     parts = {
@@ -137,15 +137,15 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _source_rows() -> Iterator[tuple[str, ...]]:
-    yield f"`{BOOTSTRAP}`", "`bootstrap_servers`", "required", "where the cluster is"
+    yield f"`{BOOTSTRAP}`", "required", "where the cluster is", "`bootstrap_servers`"
     for option in OPTIONS:
         path = FILE_WORDS.get(option) or _snake(option)
         key = _key_at(path)
         python = PYTHON_WORDS.get(option) or _snake(option)
         names = f"`{python}`" if path == python else f"`{python}`, `{path}`"
-        yield f"`{option}`", names, *OWN_WORDS.get(option, (_default(key), key.meaning))
-    yield "", "`dead_letter_topic`", "", SOURCE.key("dead_letter_topic").meaning
-    yield ", ".join(f"`{option}`" for option in NO_EFFECT), "", "", "of the built-in source; accepted, without effect"
+        yield f"`{option}`", *OWN_WORDS.get(option, (_default(key), key.meaning)), names
+    yield "", "", SOURCE.key("dead_letter_topic").meaning, "`dead_letter_topic`"
+    yield ", ".join(f"`{option}`" for option in NO_EFFECT), "", "of the built-in source; accepted, without effect", ""
 
 
 def _property_rows() -> Iterator[tuple[str, ...]]:
