@@ -50,7 +50,7 @@ chaos: setup servers ## long runs: killed drivers and executors, fuzzing with a 
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
 docs: setup servers ## the documentation site, into build/site; then every example in it is run
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python tools/build_site.py
 	$(BIN)/pytest -q tests/unit/test_docs.py tests/unit/test_options_page.py tests/unit/test_site.py \
 	  tests/broker/test_readme.py tests/cluster/test_docs_examples.py tests/cluster/test_docs_quickstart.py \
 	  tests/servers/test_docs_databases.py
