@@ -49,8 +49,9 @@ chaos: setup servers ## long runs: killed drivers and executors, fuzzing with a 
 	$(BIN)/pytest -v -m chaos
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
-docs: setup servers ## the documentation site, into build/site; then every example in it is run
+docs: setup ## the documentation site, into build/site; then every example in it is run
 	@$(BIN)/python tools/build_site.py
+	@$(PYTHON) tools/servers.py
 	$(BIN)/pytest -q tests/unit/test_docs.py tests/unit/test_options_page.py tests/unit/test_site.py \
 	  tests/broker/test_readme.py tests/cluster/test_docs_examples.py tests/cluster/test_docs_quickstart.py \
 	  tests/servers/test_docs_databases.py
