@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from sparkonce.devbroker import DevBroker
 from sparkonce.pipeline import load
 from sparkonce.pipeline.build import start
+from sparkonce.spark.micro_batches import MicroBatchSink
 from tests.broker.fetch_samples import producer_of, rows_by_librdkafka
 from tests.documents import Example, localised
 
@@ -88,7 +89,10 @@ class Shop:
         """Runs a Python example; gives its variables."""
         text = localised(example.text, self.broker.bootstrap_servers, folder)
         variables: dict[str, Any] = {"__name__": "__main__", **names}
-        exec(compile("\n" * example.line + text, str(example), "exec"), variables)  # noqa: S102  It is ours.
+        try:
+            exec(compile("\n" * example.line + text, str(example), "exec"), variables)  # noqa: S102  It is ours.
+        finally:
+            close_sinks(variables)
         return variables
 
     def run_file(self, example: Example, modules: Sequence[Example], spark: SparkSession, folder: Path) -> None:
@@ -107,6 +111,13 @@ class Shop:
             query.stop()
             sink.close()
             sys.path[:] = path
+
+
+def close_sinks(variables: dict[str, Any]) -> None:
+    """A program that ends here closes its connections by that; this process goes on."""
+    for value in variables.values():
+        if isinstance(value, MicroBatchSink):
+            value.close()
 
 
 def counted(rows: Iterable[tuple[bytes | None, dict[str, Any]]]) -> Counter[tuple[Any, ...]]:

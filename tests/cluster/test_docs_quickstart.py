@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from sparkonce.devbroker.ports import free_ports
 from tests.cluster.judge import read_committed
 from tests.documents import Example, examples, localised, page
+from tests.shop import close_sinks
 
 PAGE = page("QUICKSTART.md")
 SECONDS = 180
@@ -53,7 +55,9 @@ class Reader:
     def runs(self, example: Example) -> None:
         """A program, in this process: starting Spark takes longer than all of it."""
         text = localised(example.text, self.servers, self.folder)
-        exec(compile(text, str(example), "exec"), {"__name__": "__main__"})  # noqa: S102  It is ours.
+        variables: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(text, str(example), "exec"), variables)  # noqa: S102  It is ours.
+        close_sinks(variables)
 
     def edits(self, file: Path, example: Example) -> None:
         """Puts the lines of the example in the place of those with the same names."""
