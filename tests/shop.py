@@ -34,7 +34,7 @@ def order(number: int) -> dict[str, Any]:
         "id": number,
         "user": USERS[number % 3],
         "country": COUNTRIES[number % 4],
-        "amount": float(number * 37 % 1000),
+        "amount": float(number * 50 % 1000),  # Some are exactly at the bounds of the examples.
         "at": (FIRST + timedelta(seconds=15 * number)).isoformat().replace("+00:00", "Z"),
     }
 
