@@ -49,12 +49,9 @@ chaos: setup servers ## long runs: killed drivers and executors, fuzzing with a 
 	$(BIN)/pytest -v -m chaos
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ) --seed $(SEED)
 
-docs: setup ## the documentation site, into build/site; then every example in it is run
+docs: setup ## the documentation site, into build/site; `make test` runs every example in it
 	@$(BIN)/python tools/build_site.py
-	@$(PYTHON) tools/servers.py
-	$(BIN)/pytest -q tests/unit/test_docs.py tests/unit/test_options_page.py tests/unit/test_site.py \
-	  tests/broker/test_readme.py tests/cluster/test_docs_examples.py tests/cluster/test_docs_quickstart.py \
-	  tests/servers/test_docs_databases.py
+	$(BIN)/pytest -q -n $(JOBS) tests/unit/test_docs.py tests/unit/test_options_page.py tests/unit/test_site.py
 	@echo "The site is in build/site; it needs no server: open build/site/index.html"
 
 lock: setup ## write the lock files anew from pyproject.toml
