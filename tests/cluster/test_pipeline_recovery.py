@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from sparkonce.cli.recover import assuming, described
+from sparkonce.cli.recover import assuming, batch_in_doubt
 from sparkonce.devbroker import DevBroker
 from sparkonce.errors import MissingMarkerError, UsageError
 from sparkonce.fetch.checkpoint import read_checkpoint
@@ -51,7 +51,7 @@ def test_a_forgotten_marker(
     orders(broker, source)
     run(spark, file)
     with pytest.raises(UsageError, match="nothing is in doubt"):
-        described(load(file), read_checkpoint(str(checkpoint)), assume)
+        batch_in_doubt(read_checkpoint(str(checkpoint)))
     ended_a_month_ago(checkpoint)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for forgotten in admin.delete_consumer_groups([marker_group(target)]).values():
@@ -59,9 +59,7 @@ def test_a_forgotten_marker(
     with pytest.raises(MissingMarkerError, match="batch 0"):
         run(spark, file)
     assert len(values_in(broker, target, 1)) == COUNT
-    assert f"batch 0 of orders is taken as {assume.replace('-', ' ')}" in described(
-        load(file), read_checkpoint(str(checkpoint)), assume
-    )
+    assert batch_in_doubt(read_checkpoint(str(checkpoint))) == 0
     run(spark, file, assume)
     assert len(values_in(broker, target, 1)) == times * COUNT
     orders(broker, source, COUNT)

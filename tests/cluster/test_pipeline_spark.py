@@ -80,7 +80,8 @@ def test_sql_over_json_into_kafka_and_files(
         more='[[sink]]\ntype = "files"\npath = "archive"\nselect = ["id", "amount * 2 AS twice"]',
         run="max_offsets_per_trigger = 30",
     )
-    assert len(run_once(spark, file)) == 4
+    done = run_once(spark, file)
+    assert [progress["name"] for progress in done] == ["orders"] * 4
     wanted = [n for n in range(COUNT) if n % 10 >= 5]
     found = rows_by_librdkafka(broker, target, 2)
     assert sorted((int(row.key or b""), float(row.value or b"")) for row in found) == [(n, n % 10) for n in wanted]

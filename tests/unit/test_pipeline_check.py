@@ -198,6 +198,16 @@ def test_init_needs_three_edits(tmp_path: Path) -> None:
     )
 
 
+def test_init_tells_programs_what_to_edit(tmp_path: Path) -> None:
+    told = json.loads(sparkonce("init", str(tmp_path / "orders.toml"), "--json").output)
+    assert [(edit["line"], edit["setting"].split(" = ")[0]) for edit in told["edit"]] == [
+        (8, "bootstrap_servers"),
+        (9, "topics"),
+        (24, "topic"),
+    ]
+    assert all(edit["what"] for edit in told["edit"])
+
+
 def test_what_init_has_in_comments_is_right_too(tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
     sparkonce("init", str(file))

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from sparkonce.cli.main import cli
 from sparkonce.errors import UsageError
 from sparkonce.fetch.checkpoint import read_checkpoint
 from sparkonce.model import TopicPartition
@@ -30,6 +32,16 @@ def write(folder: Path, planned: int, committed: int, *sources: str) -> Path:
     return folder
 
 
+PIPELINE = """
+name = "orders"
+checkpoint = "checkpoint"
+[source]
+bootstrap_servers = "kafka:9092"
+topics = ["orders"]
+[[sink]]
+type = "files"
+path = "archive"
+"""
 BUILT_IN = '{"orders": {"0": $, "1": 3}}'
 
 
@@ -45,6 +57,18 @@ def test_migration_copies_and_says_where_it_goes_on(tmp_path: Path, planned: int
     assert [path.name for path in new.parent.iterdir()] == ["new"]
     with pytest.raises(UsageError, match="in use already"):
         plan_migration(str(old), str(new))
+
+
+def test_a_program_says_yes_and_gets_json(tmp_path: Path) -> None:
+    old, file = write(tmp_path / "old", 1, 1, BUILT_IN), tmp_path / "orders.toml"
+    file.write_text(PIPELINE)
+    words = ["migrate", str(file), "--from-checkpoint", str(old), "--json"]
+    refused = CliRunner().invoke(cli, words)
+    assert refused.exit_code == 1
+    assert not (tmp_path / "checkpoint").exists()
+    told = json.loads(CliRunner().invoke(cli, [*words, "--yes"]).output)
+    assert (told["next_batch"], told["repeats"], told["offsets"]) == (2, False, {"orders": {"0": 20, "1": 3}})
+    assert Path(told["target"], "offsets").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
+from sparkonce.cli.reports import confirm, echo_json, file_argument, json_option, yes_option
+from sparkonce.fetch.offset_maps import nested
 from sparkonce.pipeline import load
 from sparkonce.pipeline.migration import Migration, plan_migration
 from sparkonce.pipeline.migration import migrate as copy_checkpoint
@@ -14,10 +17,11 @@ from sparkonce.pipeline.secret import revealed
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@file_argument
 @click.option("--from-checkpoint", required=True, metavar="DIR", help="The checkpoint of the job; it is not changed.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def migrate(file: Path, from_checkpoint: str, yes: bool) -> None:  # noqa: FBT001
+@yes_option
+@json_option
+def migrate(file: Path, from_checkpoint: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Continue a job of Spark's built-in Kafka connector.
 
     Stop the job first. Its checkpoint is copied to where the pipeline file says, and the pipeline reads on from there:
@@ -29,10 +33,14 @@ def migrate(file: Path, from_checkpoint: str, yes: bool) -> None:  # noqa: FBT00
     """
     pipeline = load(file)
     plan = plan_migration(from_checkpoint, located(revealed(pipeline.checkpoint), pipeline.folder))
-    click.echo(described(plan))
-    if not yes:
-        click.confirm("Has the job ended, and shall its checkpoint be copied?", abort=True)
+    if not as_json:
+        click.echo(described(plan))
+    confirm("Has the job ended, and shall its checkpoint be copied?", yes=yes, as_json=as_json)
     copy_checkpoint(plan)
+    if as_json:
+        places = {"source": str(plan.source), "target": str(plan.target), "offsets": nested(plan.offsets)}
+        echo_json({**asdict(replace(plan, offsets={})), **places})
+        return
     click.echo(f"done: start it with `sparkonce run {file}`, and do not start the old job again")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from sparkonce.cli.reports import confirm, echo_json, file_argument, json_option, yes_option
 from sparkonce.cli.run import with_logs_on_stderr
 from sparkonce.errors import UsageError
 from sparkonce.fetch.checkpoint import Checkpoint, read_checkpoint
@@ -24,10 +25,11 @@ _WHAT = {
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@file_argument
 @click.option("--assume", type=click.Choice(list(_WHAT)), required=True, help="What you found in the output.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def recover(file: Path, assume: str, yes: bool) -> None:  # noqa: FBT001
+@yes_option
+@json_option
+def recover(file: Path, assume: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Settle a micro-batch that ended in MissingMarkerError.
 
     Look at the output first: is the micro-batch there? Then say so here, once. If the marker is in Kafka after all, it
@@ -39,21 +41,26 @@ def recover(file: Path, assume: str, yes: bool) -> None:  # noqa: FBT001
     """
     pipeline = load(file)
     address = located(revealed(pipeline.checkpoint), pipeline.folder)
-    click.echo(described(pipeline, read_checkpoint(address), assume))
-    if not yes:
-        click.confirm("Shall it be done?", abort=True)
+    checkpoint = read_checkpoint(address)
+    batch_id = batch_in_doubt(checkpoint)
+    if not as_json:
+        click.echo(f"batch {batch_id} of {revealed(pipeline.name)} {_WHAT[assume]}")
+    confirm("Shall it be done?", yes=yes, as_json=as_json)
     settle(assuming(pipeline, assume))
+    if as_json:
+        echo_json({"query_id": checkpoint.query_id, "batch_id": batch_id, "assumed": assume})
+        return
     click.echo("settled: start the pipeline as usual")
 
 
-def described(pipeline: Pipeline, checkpoint: Checkpoint, assume: str) -> str:
-    """What will be done; UsageError if nothing can be in doubt."""
+def batch_in_doubt(checkpoint: Checkpoint) -> int:
+    """Which one; UsageError if nothing can be in doubt."""
     if checkpoint.unfinished is None:
         raise UsageError(
             f"the checkpoint {checkpoint.folder} has no micro-batch that is not finished: nothing is in doubt. Start "
             f"the pipeline as usual"
         )
-    return f"batch {checkpoint.unfinished.batch_id} of {revealed(pipeline.name)} {_WHAT[assume]}"
+    return checkpoint.unfinished.batch_id
 
 
 def assuming(pipeline: Pipeline, assume: str) -> Pipeline:

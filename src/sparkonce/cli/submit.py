@@ -27,8 +27,16 @@ UNPACKED = "sparkonce_environment"
 @click.option("--master", help="The cluster's address, instead of [run] master: spark://host:7077")
 @click.option("--once", is_flag=True, help="Read all that is there now, then stop.")
 @click.option("--python", default="python3", show_default=True, help="The workers' Python; as new as this one.")
+@click.option("--json", "as_json", is_flag=True, help="As with `run`: one JSON object per micro-batch.")
 @click.option("--print", "only_print", is_flag=True, help="Only show the command.")
-def submit(file: Path, master: str | None, once: bool, python: str, only_print: bool) -> None:  # noqa: FBT001
+def submit(
+    file: Path,
+    master: str | None,
+    once: bool,  # noqa: FBT001
+    python: str,
+    as_json: bool,  # noqa: FBT001
+    only_print: bool,  # noqa: FBT001
+) -> None:
     """Run a pipeline file on a cluster.
 
     Packs sparkonce and what it needs, so that workers need nothing but Spark and Python, and calls spark-submit. The
@@ -43,7 +51,8 @@ def submit(file: Path, master: str | None, once: bool, python: str, only_print: 
     if address.startswith("local"):
         raise UsageError(f"{address} is this machine: use `sparkonce run`, or give a cluster's --master")
     click.echo("packing what the workers need", err=True)
-    command = submit_command(file.absolute(), pipeline, address, packed(cache_folder() / "packed"), python, once=once)
+    command = submit_command(file.absolute(), pipeline, address, packed(cache_folder() / "packed"), python)
+    command += ["--once"] * once + ["--json"] * as_json
     if only_print:
         click.echo(shlex.join(command))
         return
@@ -60,7 +69,7 @@ def _folder_of(module: ModuleType) -> str:
     return str(Path(str(top.__file__)).parents[1])
 
 
-def submit_command(file: Path, pipeline: Pipeline, master: str, archive: Path, python: str, *, once: bool) -> list[str]:
+def submit_command(file: Path, pipeline: Pipeline, master: str, archive: Path, python: str) -> list[str]:
     """The call of spark-submit."""
     modules = [str(path) for path in sorted(pipeline.folder.absolute().glob("*.py"))]
     return [
@@ -74,7 +83,6 @@ def submit_command(file: Path, pipeline: Pipeline, master: str, archive: Path, p
         *(("--py-files", ",".join(modules)) if modules else ()),
         str(Path(cli.__file__).with_name("__main__.py")),
         *("run", str(file), "--master", master),
-        *(("--once",) if once else ()),
     ]
 
 

@@ -117,7 +117,8 @@ def start(
     sink = sink_of(pipeline)
     rows = source_frame(spark, pipeline, max_offsets_per_trigger)
     chosen = AVAILABLE_NOW if once else trigger or revealed(pipeline.run.trigger)
-    return sink.start(rows, located(revealed(pipeline.checkpoint), pipeline.folder), chosen), sink
+    checkpoint = located(revealed(pipeline.checkpoint), pipeline.folder)
+    return sink.start(rows, checkpoint, chosen, name=revealed(pipeline.name)), sink
 
 
 def _sink(sink: Sink, pipeline: Pipeline) -> KafkaSink | StoreSink:

@@ -78,9 +78,15 @@ class MicroBatchSink(ABC):
         """No micro-batch is begun any more: the query ends after the one that is running, with a StoppedError."""
         self._finishing = True
 
-    def start(self, rows: DataFrame, checkpoint: str, trigger: str | None = None) -> StreamingQuery:
-        """Starts a streaming query; `trigger` is a processing time such as "1 second", or "available-now"."""
+    def start(
+        self, rows: DataFrame, checkpoint: str, trigger: str | None = None, name: str | None = None
+    ) -> StreamingQuery:
+        """Starts a streaming query; `trigger` is a processing time such as "1 second", or "available-now". Spark shows
+        the name in its UI, its metrics and its events.
+        """
         writer = rows.writeStream.foreachBatch(self).option("checkpointLocation", checkpoint)
+        if name is not None:
+            writer = writer.queryName(name)
         if trigger == "available-now":
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:
