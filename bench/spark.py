@@ -78,8 +78,8 @@ def main() -> None:
             best[contender] = max(best[contender], rate)
             worker_bytes[contender] = max(worker_bytes[contender], largest)
     report(best)
-    megabytes = worker_bytes["source", "sparkonce"] / 1e6
-    print(f"largest Python worker while {options.records:,} records were read: {megabytes:.0f} MB")
+    if largest := worker_bytes["source", "sparkonce"]:
+        print(f"largest Python worker while {options.records:,} records were read: {largest / 1e6:.0f} MB")
 
 
 def tasks(servers: str, folder: Path, options: argparse.Namespace) -> Iterator[Task]:

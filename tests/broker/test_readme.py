@@ -15,6 +15,7 @@ from sparkonce.devbroker import QUICK_JVM, DevBroker
 from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client, NewTopic, create_topics
 from tests.cluster.judge import read_committed
+from tests.quick_spark import quick_environment
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -33,6 +34,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
         answer = subprocess.run(
             [sys.executable, "-c", example.replace("localhost:19092", servers)],
             cwd=tmp_path,
+            env=quick_environment(),
             capture_output=True,
             text=True,
             timeout=300,

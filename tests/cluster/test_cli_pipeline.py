@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +25,7 @@ from tests.broker.fetch_samples import producer_of
 from tests.broker.wire_samples import values_in
 from tests.cluster.standalone import standalone_cluster
 from tests.conftest import TopicFactory
+from tests.quick_spark import quick_environment
 
 PARTITIONS = 3
 SECONDS = 180
@@ -36,10 +36,16 @@ def command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "sparkonce.cli", *map(str, words)]
 
 
-def sparkonce(*words: str | Path, code: int = 0, **more: Any) -> str:
+def sparkonce(*words: str | Path, code: int = 0, **environment: str) -> str:
     """What a command prints."""
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL, **more
+    done = subprocess.run(
+        command(*words),
+        env=quick_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stderr + done.stdout
@@ -86,6 +92,7 @@ def running(story: Story, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     said: list[str] = []
     with subprocess.Popen(
         command("run", story.file, *options),
+        env=quick_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -99,27 +106,6 @@ def running(story: Story, *options: str) -> Iterator[tuple[subprocess.Popen[str]
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             reader.join(30)
-
-
-def test_a_new_user(story: Story) -> None:
-    """From nothing to a verified output."""
-    produce(story.broker, story.input, range(3_000))
-    assert "Edit these lines" in sparkonce("init", story.file)
-    assert "2 problems" in sparkonce("check", story.file, code=1)
-    story.edit()
-    assert "is right" in sparkonce("check", story.file)
-    assert re.search(r"ended after .* 3,000 rows read, 1 micro-batch", sparkonce("run", story.file, "--once"))
-    assert story.written() == list(range(3_000))
-    told = sparkonce("verify", story.file, "--id", ID)
-    assert re.search(r"missing +0\n +doubled +0\n", told)
-    assert told.rstrip().endswith("exactly once")
-    # One more than it should be.
-    producer = producer_of(story.broker)
-    producer.produce(story.output, b'{"id": 7}')
-    producer.flush(30)
-    assert wait_until(lambda: len(story.written()) == 3_001, Deadline.after(30))
-    found = json.loads(sparkonce("verify", story.file, "--json", code=1).splitlines()[-1])
-    assert (found["expected"], found["found"], found["unexpected"]) == (3_000, 3_001, 1)
 
 
 @pytest.mark.chaos
@@ -189,8 +175,7 @@ def test_submitted_to_a_cluster(story: Story, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("def big(rows):\n    return rows.select('key', 'value').where('offset >= 10')\n")
     story.file.write_text(re.sub(r'sql = "[^"]*"', 'python = "shop:big"', story.file.read_text()))
     bare = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     with standalone_cluster(tmp_path) as master:
-        sparkonce("submit", story.file, "--master", master, "--once", "--python", str(bare), env=environment)
+        sparkonce("submit", story.file, "--master", master, "--once", "--python", str(bare), SPARK_LOCAL_IP="127.0.0.1")
     assert len(story.written()) == 5_000 - 10 * PARTITIONS
     assert not [process for process in psutil.Process().children(recursive=True) if "Worker" in process.name()]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from sparkonce.devbroker.ports import free_ports
 from tests.cluster.judge import read_committed
 from tests.documents import Example, examples, localised, page
+from tests.quick_spark import quick_environment
 from tests.shop import close_sinks
 
 PAGE = page("QUICKSTART.md")
@@ -30,13 +31,8 @@ class Reader:
         self.folder, self.port = folder, port
         self.servers = f"127.0.0.1:{port}"
         programs = Path(sys.executable).parent
-        self._environment = {
-            **os.environ,
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "SPARKONCE_STATE": str(folder / "state"),
-            # Half compiled at once is better than well compiled when it is over.
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        self._environment = quick_environment(PATH=path, SPARKONCE_STATE=str(folder / "state"))
 
     def types(self, text: str, code: int = 0) -> str:
         """One line or more in a shell; what it says."""
@@ -50,7 +46,7 @@ class Reader:
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return done.stderr + done.stdout
 
     def runs(self, example: Example) -> None:
         """A program, in this process: starting Spark takes longer than all of it."""
@@ -94,4 +90,6 @@ def test_the_page_from_beginning_to_end(reader: Reader, spark: SparkSession) -> 
     assert reader.big_orders() == once
     reader.runs(program)
     assert reader.big_orders() == sorted(once + once)
+    found = json.loads(reader.types("sparkonce verify big-orders.toml --json", code=1).splitlines()[-1])
+    assert (found["expected"], found["found"], found["doubled"]) == (1_500, 3_000, 1_500)
     assert "stopped" in reader.types(stop.text)
