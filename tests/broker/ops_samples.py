@@ -13,6 +13,7 @@ from sparkonce.cli.main import cli
 from sparkonce.fetch import TopicNames
 from sparkonce.model import TopicPartition
 from sparkonce.ops import KafkaSinkTarget, Query, SourceTarget
+from sparkonce.ops.doctor import Finding, Verdict, examine, gather
 from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client, produce
 from tests.broker.wire_samples import record_batch
@@ -99,3 +100,20 @@ def fill(client: Client, tp: TopicPartition, records: int) -> None:
 def run(*arguments: str | Path) -> Result:
     """The command in this process."""
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def findings(query: Query, **how: Any) -> list[Finding]:
+    """What the doctor says of a query."""
+    return examine(gather(query, **how))
+
+
+def said(found: list[Finding], verdict: Verdict, *words: str) -> Finding:
+    """The one finding with this verdict and these words."""
+    chosen = [one for one in found if one.verdict is verdict and all(word in one.message for word in words)]
+    assert len(chosen) == 1, [f"{one.verdict.value}: {one.message}" for one in found if one.verdict is not Verdict.OK]
+    return chosen[0]
+
+
+def problems(found: list[Finding]) -> list[str]:
+    """The messages of all problems."""
+    return [one.message for one in found if one.verdict is Verdict.PROBLEM]

@@ -31,12 +31,6 @@ from tests.broker.wire_samples import add_under_v1, client_of, partitions_of, re
 from tests.conftest import TopicFactory
 
 
-@pytest.fixture(params=["broker", "broker_tv1"], ids=["tv2", "tv1"])
-def either(request: pytest.FixtureRequest) -> DevBroker:
-    found: DevBroker = request.getfixturevalue(request.param)
-    return found
-
-
 @pytest.fixture(scope="module")
 def careless() -> Iterator[DevBroker]:
     """A broker that writes transactional records without asking the coordinator, as all did before 3.6."""

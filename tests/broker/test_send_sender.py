@@ -24,12 +24,6 @@ from tests.conftest import TopicFactory
 LARGEST = 2**31 - 1
 
 
-@pytest.fixture(params=["broker", "broker_tv1"])
-def either(request: pytest.FixtureRequest) -> DevBroker:
-    chosen: DevBroker = request.getfixturevalue(request.param)
-    return chosen
-
-
 def idempotent(client: Client, **more: Any) -> SendSettings:
     """A producer of its own, without a transaction."""
     return SendSettings(init_producer(client, None, 0), None, TransactionProtocol.V1, **more)

@@ -42,12 +42,6 @@ from tests.conftest import TopicFactory
 PLAIN = ProduceSettings(idempotent=False)
 
 
-@pytest.fixture(params=["broker", "broker_tv1"])
-def either(request: pytest.FixtureRequest) -> DevBroker:
-    chosen: DevBroker = request.getfixturevalue(request.param)
-    return chosen
-
-
 def test_the_protocol_is_discovered(broker: DevBroker, broker_tv1: DevBroker) -> None:
     with client_of(broker) as new, client_of(broker_tv1) as old:
         assert new.transaction_protocol() is TransactionProtocol.V2

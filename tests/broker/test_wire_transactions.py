@@ -40,12 +40,6 @@ from tests.conftest import TopicFactory
 TIMEOUT_MS = 60_000
 
 
-@pytest.fixture(params=["broker", "broker_tv1"])
-def either(request: pytest.FixtureRequest) -> DevBroker:
-    chosen: DevBroker = request.getfixturevalue(request.param)
-    return chosen
-
-
 @pytest.fixture
 def transactional_id() -> str:
     return f"tx-{uuid.uuid4()}"

@@ -118,3 +118,15 @@ def after_looking(monkeypatch: pytest.MonkeyPatch, client: Client, meanwhile: Ca
         return seen
 
     monkeypatch.setattr(kafka_transaction, "describe_transaction", looking)
+
+
+def written(one: Driver, home: TopicPartition) -> None:
+    """Begins a transaction and sends to it."""
+    one.begin()
+    one.send({home: [b"of A"]})
+
+
+def pre_committed(one: Driver, home: TopicPartition) -> None:
+    """Has sent everything, and the marker."""
+    written(one, home)
+    one.pre_commit(0)
