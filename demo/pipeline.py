@@ -7,23 +7,16 @@ import sys
 from pyspark.sql import functions as sql
 
 import sparkonce
-from sparkonce.spark.session import local_session
+from sparkonce.spark.session import SHORT_LIVED, local_session
 
 ORDER = "id BIGINT, user STRING, amount DOUBLE, currency STRING"
 BIG_AMOUNT = 500
 VAT = 0.19
-SHORT_LIVED = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    # Half compiled at once is better than well compiled when it is over: it is killed within a minute.
-    "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 
 def main(bootstrap_servers: str, checkpoint: str) -> None:
     """Runs until it is killed."""
     spark = local_session("big-orders", "local[2]", SHORT_LIVED)
-    spark.sparkContext.setLogLevel("ERROR")
     sparkonce.register(spark)
     orders = (
         spark.readStream.format("sparkonce")

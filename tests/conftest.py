@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sparkonce.devbroker import QUICK_JVM, DevBroker
-from tests.quick_spark import QUICK_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +59,9 @@ def cluster3() -> Iterator[DevBroker]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on this machine with two cores, one for all tests of a worker: starting one takes longer than most."""
-    from sparkonce.spark.session import local_session  # noqa: PLC0415  Most tests do without Spark.
+    from sparkonce.spark.session import SHORT_LIVED, local_session  # noqa: PLC0415  Most tests do without Spark.
 
-    session = local_session("tests", "local[2]", QUICK_SPARK)
+    session = local_session("tests", "local[2]", SHORT_LIVED)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -25,10 +25,9 @@ from sparkonce import KafkaSink
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
 from sparkonce.spark import kafka_output
-from sparkonce.spark.session import local_session
+from sparkonce.spark.session import SHORT_LIVED, local_session
 from sparkonce.transaction import KafkaTransaction, kafka_transaction
 from sparkonce.wire import Client, Isolation, OffsetAt, connections, list_offsets
-from tests.quick_spark import QUICK_SPARK
 
 POINTS = (
     "before-init",
@@ -191,7 +190,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     logging.getLogger("sparkonce").setLevel(logging.INFO)
     logging.basicConfig(stream=sys.stdout, format="%(name)s: %(message)s")
-    spark = local_session("pipeline", job.master, {**QUICK_SPARK, **job.settings})
+    spark = local_session("pipeline", job.master, {**SHORT_LIVED, **job.settings})
     spark.sparkContext.setLogLevel("ERROR")
     files = spark.readStream.option("maxFilesPerTrigger", 1).schema("id STRING, key STRING").csv(job.folder)
     sink, rows = FaultySink(job), QUERIES[job.query](files)

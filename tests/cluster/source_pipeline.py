@@ -17,9 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from sparkonce import KafkaSink, KafkaSource
-from sparkonce.spark.session import local_session
+from sparkonce.spark.session import SHORT_LIVED, local_session
 from tests.cluster.judge import ROOT, RUN_SECONDS
-from tests.quick_spark import QUICK_SPARK
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def run(job: SourceJob) -> int:
 
 def main() -> None:
     job = SourceJob(**json.loads(sys.argv[1]))
-    spark = local_session("source-pipeline", "local[2]", QUICK_SPARK)
+    spark = local_session("source-pipeline", "local[2]", SHORT_LIVED)
     spark.sparkContext.setLogLevel("ERROR")
     source = KafkaSource(job.bootstrap_servers, topics=job.topic, **job.options)
     sink = DyingSink(job)

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from sparkonce import AtomicSinks, KafkaSink, MariaDBSink, PostgresSink
-from sparkonce.spark.session import local_session
-from tests.quick_spark import QUICK_SPARK
+from sparkonce.spark.session import SHORT_LIVED, local_session
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     logging.getLogger("sparkonce").setLevel(logging.INFO)
     logging.basicConfig(stream=sys.stdout, format="%(name)s: %(message)s")
-    spark = local_session("pipeline", job.master, {**QUICK_SPARK, **job.settings})
+    spark = local_session("pipeline", job.master, {**SHORT_LIVED, **job.settings})
     spark.sparkContext.setLogLevel("ERROR")
     files = spark.readStream.option("maxFilesPerTrigger", 1).schema("id STRING, key STRING").csv(job.folder)
     as_record = ["key", "concat_ws(' ', id, batch) AS value"]
