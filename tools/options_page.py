@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import click
 
@@ -21,7 +20,7 @@ from sparkonce.pipeline.arguments import FILE_WORDS
 from sparkonce.pipeline.key_table import key_tables
 from sparkonce.pipeline.keys import RUN, SINKS, SOURCE
 from sparkonce.pipeline.shapes import Either, Key, Shape, Table
-from sparkonce.spark import FileSink, KafkaSource, MariaDBSink, PostgresSink, StoreSink
+from sparkonce.spark import FileSink, MariaDBSink, PostgresSink, StoreSink
 from sparkonce.spark.sink_options import SinkOptions
 from sparkonce.spark.source_options import (
     BOOTSTRAP,
@@ -93,8 +92,9 @@ Properties of Kafka's clients have Java's names. They stand behind the prefix `k
 (`**{"kafka.security.protocol": "SSL"}`), and without it in the tables `[source.kafka]` and `kafka` of a pipeline file.
 """
 SINK_TEXT = """\
-`sink.start(df, checkpoint, trigger)` starts a streaming query; `trigger` is an interval such as `"1 second"`, or
-`"available-now"`. `df.writeStream.foreachBatch(sink)` does the same with Spark's own words.
+`sink.start(df, checkpoint, trigger, name)` starts a streaming query; `trigger` is an interval such as `"1 second"`, or
+`"available-now"`, and `name` is shown in Spark's UI. `df.writeStream.foreachBatch(sink)` does the same with Spark's own
+words.
 """
 ATOMIC_TEXT = """\
 `AtomicSinks(sink, …)` takes any of these sinks, at most one of them a `KafkaSink`. `retries`, `grants_host` and
@@ -150,7 +150,7 @@ def _source_rows() -> Iterator[tuple[str, ...]]:
 
 def _property_rows() -> Iterator[tuple[str, ...]]:
     for name in known_properties():
-        yield f"`{name}`", "both", _property_meaning(name)
+        yield f"`{name}`", "both", PROPERTY_MEANINGS[name]
     for name in CONSUMER_PROPERTIES:
         yield f"`{name}`", "source", CONSUMER_MEANINGS[name]
     for name in NO_EFFECT_PROPERTIES:
@@ -195,10 +195,6 @@ PROPERTY_MEANINGS = {
     "send.buffer.bytes": "of the socket",
     "receive.buffer.bytes": "of the socket",
 }
-
-
-def _property_meaning(name: str) -> str:
-    return PROPERTY_MEANINGS[name]
 
 
 def _key_at(path: str) -> Key:
@@ -282,12 +278,6 @@ def _options(command: click.Command) -> str:
 def _first_sentence(command: click.Command) -> str:
     first = " ".join((command.help or "").split("\n\n")[0].split())
     return first.split(". ")[0].rstrip(".")
-
-
-def kafka_source_arguments() -> tuple[str, ...]:
-    """The arguments that `KafkaSource` has by name."""
-    constructor: Callable[..., Any] = KafkaSource.__init__
-    return tuple(name for name in get_type_hints(constructor) if name not in ("options", "return"))
 
 
 if __name__ == "__main__":

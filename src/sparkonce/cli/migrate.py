@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -38,8 +37,16 @@ def migrate(file: Path, from_checkpoint: str, yes: bool, as_json: bool) -> None:
     confirm("Has the job ended, and shall its checkpoint be copied?", yes=yes, as_json=as_json)
     copy_checkpoint(plan)
     if as_json:
-        places = {"source": str(plan.source), "target": str(plan.target), "offsets": nested(plan.offsets)}
-        echo_json({**asdict(replace(plan, offsets={})), **places})
+        echo_json(
+            {
+                "source": str(plan.source),
+                "target": str(plan.target),
+                "query_id": plan.query_id,
+                "next_batch": plan.next_batch,
+                "repeats": plan.repeats,
+                "offsets": nested(plan.offsets),
+            }
+        )
         return
     click.echo(f"done: start it with `sparkonce run {file}`, and do not start the old job again")
 
