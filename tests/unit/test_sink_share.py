@@ -10,35 +10,30 @@ import pyarrow as pa
 import pytest
 
 from sparkonce.model import TopicPartition
-from sparkonce.spark.encode_stage import MANIFEST_CHUNK, SCHEMA
 from sparkonce.spark.share import read_share
+from sparkonce.spark.shuffled import Frames
 
 ORIGINS, CHUNKS, PARTITIONS = 3, 5, 4
-Row = tuple[int, str | None, int, int, int, bytes]
 
 
-def encoded(origin: int) -> list[Row]:
-    """The rows of one encoding task for one share."""
-    rows: list[Row] = [
-        (0, "orders", partition, origin, chunk, f"{partition}/{origin}/{chunk}".encode() * (1 + chunk))
-        for partition in range(PARTITIONS)
-        for chunk in range(CHUNKS)
-    ]
+def encoded(origin: int) -> list[pa.RecordBatch]:
+    """The rows of one encoding task for one share, each for itself."""
+    rows, frames = [], Frames(origin)
+    for partition in range(PARTITIONS):
+        for chunk in range(CHUNKS):
+            batch = f"{partition}/{origin}/{chunk}".encode() * (1 + chunk)
+            frames.add(0, TopicPartition("orders", partition), chunk, batch)
+            rows.append(frames.taken())
     counts = [["orders", partition, 10 * CHUNKS] for partition in range(PARTITIONS)]
-    manifest = json.dumps({"origin": origin, "attempt": 100 + origin, "records": counts})
-    return [*rows, (0, None, -1, origin, MANIFEST_CHUNK, manifest.encode())]
-
-
-def arrow(rows: list[Row]) -> pa.RecordBatch:
-    columns = zip(zip(*rows, strict=True), SCHEMA.types, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], schema=SCHEMA)
+    frames.add_manifest(0, json.dumps({"origin": origin, "attempt": 100 + origin, "records": counts}).encode())
+    return [*rows, frames.taken()]
 
 
 @pytest.mark.parametrize("held_bytes_max", [0, 150, 1_000_000], ids=["file", "both", "memory"])
 def test_batches_come_out_in_order_whatever_the_order_in(held_bytes_max: int) -> None:
     rows = [row for origin in range(ORIGINS) for row in encoded(origin)]
     random.Random(held_bytes_max).shuffle(rows)
-    pieces = iter([arrow(rows[start : start + 7]) for start in range(0, len(rows), 7)])
+    pieces = iter([pa.concat_batches(rows[start : start + 7]) for start in range(0, len(rows), 7)])
     with read_share(pieces, held_bytes_max) as share:
         batches = [(partition, bytes(batch)) for partition, batch in share.batches()]
         assert share.encoders == {0: 100, 1: 101, 2: 102}
@@ -52,6 +47,7 @@ def test_batches_come_out_in_order_whatever_the_order_in(held_bytes_max: int) ->
 
 
 def test_a_share_without_records_has_only_its_manifests() -> None:
-    manifest = json.dumps({"origin": 4, "attempt": 9, "records": []}).encode()
-    with read_share(iter([arrow([(1, None, -1, 4, MANIFEST_CHUNK, manifest)])])) as share:
+    frames = Frames(4)
+    frames.add_manifest(1, json.dumps({"origin": 4, "attempt": 9, "records": []}).encode())
+    with read_share(iter([frames.taken()])) as share:
         assert (share.encoders, dict(share.expected), list(share.batches())) == ({4: 9}, {}, [])

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from sparkonce.errors import InDoubtError, RetriableError
@@ -29,6 +28,7 @@ from sparkonce.spark.input_columns import check_columns
 from sparkonce.spark.offset_log import PlannedBatch
 from sparkonce.spark.outputs import Select, selected
 from sparkonce.spark.sink_options import SinkOptions
+from sparkonce.spark.this_task import this_task
 from sparkonce.wire import (
     Appended,
     Client,
@@ -76,9 +76,7 @@ class DirectStage:
 
     def __call__(self, arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encodes and sends; gives one receipt."""
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("the sending stage runs only in a Spark task")
+        context = this_task()
         encoded = Encoder(self.plan, context.partitionId()).encode(arrow_batches)
         with Client(self.plan.connection) as client:
             receipt = self._send_safely(client, encoded) if self.waits else self._send_once(client, encoded)

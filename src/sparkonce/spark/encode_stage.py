@@ -1,12 +1,5 @@
 """Stage 1, in tasks: Arrow batches of rows → encoded record batches, addressed to the task that will send them.
 
-Rows of the result, shuffled by `share`:
-
-    share      the sending task
-    topic, partition      where the batch goes; null and -1 in a manifest
-    origin, chunk         the Spark partition that encoded it, and its place there: together the order of sending
-    batch      a record batch without a producer; in a manifest, JSON
-
 Each task ends with a manifest for every share: which attempt encoded, and how many records for each partition. By it
 the sender knows that nothing is missing, and the driver that all shares were made by the same attempts: after a lost
 executor Spark may encode again, and a query that is not deterministic then gives other rows.
@@ -23,7 +16,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from sparkonce.errors import UsageError
 from sparkonce.model import TopicPartition
@@ -39,21 +31,11 @@ from sparkonce.records import (
     record_columns,
     rows_of_partitions,
 )
+from sparkonce.spark.shuffled import Frames
 from sparkonce.spark.sink_options import SinkOptions
+from sparkonce.spark.this_task import this_task
 from sparkonce.wire import Client
 
-SCHEMA = pa.schema(
-    [
-        pa.field("share", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("origin", pa.int32()),
-        pa.field("chunk", pa.int32()),
-        pa.field("batch", pa.binary()),
-    ]
-)
-SPARK_SCHEMA = "share int, topic string, partition int, origin int, chunk int, batch binary"
-MANIFEST_CHUNK = -1
 BUFFERED_BYTES_MAX = 64 * 1024 * 1024
 HANDED_OVER_BYTES = 4 * 1024 * 1024
 """How much is given to Spark at once: every Arrow batch costs, and so does a large one."""
@@ -91,27 +73,21 @@ class EncodeStage:
 
     def __call__(self, arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encodes; the manifests come last."""
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("the encoding stage runs only in a Spark task")
+        context = this_task()
         origin = context.partitionId()
         chunks: Counter[TopicPartition] = Counter()
         records: Counter[TopicPartition] = Counter()
-        rows, waiting_bytes = _Rows(), 0
+        frames = Frames(origin)
         for partition, batch in Encoder(self.plan, origin).encode(arrow_batches):
-            rows.add(
-                share_of(partition, self.shares), partition.topic, partition.partition, chunks[partition], batch.data
-            )
+            frames.add(share_of(partition, self.shares), partition, chunks[partition], batch.data)
             chunks[partition] += 1
             records[partition] += batch.record_count
-            waiting_bytes += len(batch.data)
-            if waiting_bytes >= HANDED_OVER_BYTES:
-                yield rows.arrow(origin)
-                rows, waiting_bytes = _Rows(), 0
-        self._add_manifests(rows, origin, context.taskAttemptId(), records)
-        yield rows.arrow(origin)
+            if frames.waiting_bytes >= HANDED_OVER_BYTES:
+                yield frames.taken()
+        self._add_manifests(frames, origin, context.taskAttemptId(), records)
+        yield frames.taken()
 
-    def _add_manifests(self, rows: _Rows, origin: int, attempt: int, records: Counter[TopicPartition]) -> None:
+    def _add_manifests(self, frames: Frames, origin: int, attempt: int, records: Counter[TopicPartition]) -> None:
         """One a share, also for those that get nothing from here."""
         for share in range(self.shares):
             counts = [
@@ -120,7 +96,7 @@ class EncodeStage:
                 if share_of(partition, self.shares) == share
             ]
             text = json.dumps({"origin": origin, "attempt": attempt, "records": counts})
-            rows.add(share, None, -1, MANIFEST_CHUNK, text.encode())
+            frames.add_manifest(share, text.encode())
 
 
 def share_of(partition: TopicPartition, shares: int) -> int:
@@ -207,19 +183,3 @@ def partition_count(client: Client, topic: str) -> int:
     """How many partitions a topic has; raises if it does not exist."""
     client.leader(TopicPartition(topic, 0))
     return len(client.metadata([topic]).topics[topic].partitions)
-
-
-class _Rows:
-    """Rows of the result that wait to be given to Spark."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, str | None, int, int, bytes]] = []
-
-    def add(self, share: int, topic: str | None, partition: int, chunk: int, batch: bytes) -> None:
-        self._rows.append((share, topic, partition, chunk, batch))
-
-    def arrow(self, origin: int) -> pa.RecordBatch:
-        shares, topics, partitions, chunks, batches = zip(*self._rows, strict=True)
-        origins = [origin] * len(shares)
-        columns = zip((shares, topics, partitions, origins, chunks, batches), SCHEMA.types, strict=True)
-        return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], schema=SCHEMA)

@@ -15,7 +15,7 @@ from sparkonce.errors import AbortableError, UsageError
 from sparkonce.model import ProducerIdentity, TopicPartition
 from sparkonce.participants.kafka import KafkaDecisions, decision_of
 from sparkonce.send import Receipt, SendSettings
-from sparkonce.spark import encode_stage, send_stage
+from sparkonce.spark import send_stage, shuffled
 from sparkonce.spark.batch import collect, source_offsets
 from sparkonce.spark.encode_stage import EncodePlan, EncodeStage
 from sparkonce.spark.grants import GrantDesk
@@ -163,9 +163,9 @@ class KafkaOutput(Output):
             deadline_ms=options.deadline_ms,
         )
         send = SendStage(options.connection, settings, desk.address, round_name)
-        encoded = rows.mapInArrow(EncodeStage(plan, shares).__call__, encode_stage.SPARK_SCHEMA)
-        shuffled = encoded.repartitionById(shares, sql.col("share"))
-        return shuffled.mapInArrow(send.__call__, send_stage.SPARK_SCHEMA)
+        encoded = rows.mapInArrow(EncodeStage(plan, shares).__call__, shuffled.SPARK_SCHEMA)
+        placed = encoded.repartitionById(shares, sql.col("share")).select("frame")
+        return placed.mapInArrow(send.__call__, send_stage.SPARK_SCHEMA)
 
 
 def require_one_encoding(shares: list[ShareReceipts]) -> None:

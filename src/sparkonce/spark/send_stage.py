@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from sparkonce.errors import AbortableError
 from sparkonce.model import TopicPartition
@@ -20,6 +19,7 @@ from sparkonce.options import ConnectionOptions
 from sparkonce.send import Receipt, Sender, SendSettings
 from sparkonce.spark.grants import GrantAddress, ask_for_share
 from sparkonce.spark.share import Share, read_share
+from sparkonce.spark.this_task import this_task
 from sparkonce.wire import Client
 
 SPARK_SCHEMA = "receipts string"
@@ -60,9 +60,7 @@ class SendStage:
 
     def __call__(self, arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sends; gives one row with the receipts."""
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("the sending stage runs only in a Spark task")
+        context = this_task()
         with read_share(arrow_batches) as share:
             text = self._send(context.partitionId(), context.taskAttemptId(), share)
         yield pa.RecordBatch.from_arrays([pa.array([text])], schema=_SCHEMA)

@@ -15,7 +15,7 @@ from typing import IO
 import pyarrow as pa
 
 from sparkonce.model import TopicPartition
-from sparkonce.spark.encode_stage import MANIFEST_CHUNK
+from sparkonce.spark.shuffled import MANIFEST_CHUNK, Frame
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 
@@ -51,15 +51,12 @@ class Share:
     def take(self, arrow_batch: pa.RecordBatch) -> None:
         """Takes rows of the encoding stage, in any order."""
         # One row is one record batch of up to a megabyte, so this is not a loop over records.
-        places = zip(
-            *(arrow_batch[name].to_pylist() for name in ("topic", "partition", "origin", "chunk")), strict=True
-        )
-        for (topic, partition, origin, chunk), cell in zip(places, arrow_batch["batch"], strict=True):
-            data = memoryview(cell.as_buffer())
-            if chunk == MANIFEST_CHUNK:
-                self._take_manifest(bytes(data))
+        for cell in arrow_batch["frame"]:
+            frame = Frame.read(memoryview(cell.as_buffer()))
+            if frame.chunk == MANIFEST_CHUNK:
+                self._take_manifest(bytes(frame.batch))
             else:
-                self._batches[TopicPartition(topic, partition)].append(self._stored(origin, chunk, data))
+                self._batches[frame.partition].append(self._stored(frame))
 
     def batches(self) -> Iterator[tuple[TopicPartition, bytes | memoryview]]:
         """All batches: those of a partition in their order, partitions in turns, so that all leaders are busy."""
@@ -74,13 +71,14 @@ class Share:
         for topic, partition, records in manifest["records"]:
             self.expected[TopicPartition(topic, partition)] += records
 
-    def _stored(self, origin: int, chunk: int, data: memoryview) -> _Batch:
-        if len(data) <= self._room:
-            self._room -= len(data)
-            return _Batch(origin, chunk, data)
+    def _stored(self, frame: Frame) -> _Batch:
+        size = len(frame.batch)
+        if size <= self._room:
+            self._room -= size
+            return _Batch(frame.origin, frame.chunk, frame.batch)
         position = self._overflow.tell()
-        self._overflow.write(data)
-        return _Batch(origin, chunk, None, position, len(data))
+        self._overflow.write(frame.batch)
+        return _Batch(frame.origin, frame.chunk, None, position, size)
 
     def _loaded(self, batch: _Batch) -> bytes | memoryview:
         if batch.held is not None:

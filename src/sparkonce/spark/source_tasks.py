@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from sparkonce.fetch import OffsetRange, read_range
 from sparkonce.spark.source_columns import spark_columns
 from sparkonce.spark.source_options import SourceOptions
+from sparkonce.spark.this_task import set_imports_aside
 from sparkonce.wire import Client
 
 
@@ -23,6 +24,7 @@ def read_partition(options: SourceOptions, schema: pa.Schema, partition: InputPa
     wanted = partition.value
     if wanted is None:  # Spark runs one task with nothing where a bounded read has no partitions at all.
         return
+    set_imports_aside()
     with Client(options.connection) as client:
         for arrow_batch in read_range(client, wanted, options.settings.read):
             yield spark_columns(arrow_batch, wanted.topic_partition, schema, options.columns.formats)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -14,6 +13,7 @@ from sparkonce.commit import Handle, Participant, Run, write_branch
 from sparkonce.spark.batch import collect
 from sparkonce.spark.grants import GrantAddress, GrantDesk, ask_for_share
 from sparkonce.spark.outputs import Output, Select, selected
+from sparkonce.spark.this_task import this_task
 
 SPARK_SCHEMA = "handle string"
 _SCHEMA = pa.schema([pa.field("handle", pa.string())])
@@ -31,9 +31,7 @@ class PrepareStage:
 
     def __call__(self, arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Loads and prepares; gives one row with the handle."""
-        context = TaskContext.get()
-        if context is None:
-            raise RuntimeError("the preparing stage runs only in a Spark task")
+        context = this_task()
         text = self._prepare(context.partitionId(), context.taskAttemptId(), arrow_batches)
         yield pa.RecordBatch.from_arrays([pa.array([text])], schema=_SCHEMA)
 
