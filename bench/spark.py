@@ -2,8 +2,8 @@
 
 Run by `make bench`. Only the ratios mean anything. Spark's connector runs in Spark 4.0.0 (`tools/built_in.py`), ours in
 the Spark of this environment. What counts is the median micro-batch after the JVM has compiled what it will, as in a
-query that runs for days. The contenders of a turn run one after the other, in every second turn the other way round: a
-ratio is one of neighbours. Of the turns the median counts.
+query that runs for days. The contenders of a turn run one after the other, in every second turn the other way round;
+a ratio is one of the same turn. Of the turns the median counts.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tests.broker.transaction_samples import (
     lose_end,
     new_id,
     pre_committed,
+    rivals,
     written,
 )
 from tests.broker.wire_samples import client_of, values_in
@@ -79,11 +80,7 @@ def finish(two: Driver, home: TopicPartition, lead: Move) -> None:
 @pytest.mark.parametrize("lead", LEADS)
 @pytest.mark.parametrize("phase", [no_phase, begun, written, pre_committed])
 def test_a_replaced_driver_stops_for_good(either: DevBroker, home: TopicPartition, phase: Move, lead: Move) -> None:
-    transactional_id = new_id()
-    with (
-        driver(either, transactional_id, home, "host-a") as one,
-        driver(either, transactional_id, home, "host-b") as two,
-    ):
+    with rivals(either, home) as (one, two):
         one.transaction.claim(TIMEOUT_MS)
         phase(one, home)
         lead(two, home)
@@ -117,11 +114,7 @@ def go_on(one: Driver, home: TopicPartition) -> None:
 @pytest.mark.parametrize("lead", LEADS)
 @pytest.mark.parametrize("phase", [begun, pre_committed])
 def test_a_replaced_driver_cannot_abort(either: DevBroker, home: TopicPartition, phase: Move, lead: Move) -> None:
-    transactional_id = new_id()
-    with (
-        driver(either, transactional_id, home, "host-a") as one,
-        driver(either, transactional_id, home, "host-b") as two,
-    ):
+    with rivals(either, home) as (one, two):
         one.transaction.claim(TIMEOUT_MS)
         phase(one, home)
         lead(two, home)
@@ -140,11 +133,7 @@ def test_replaced_while_in_doubt(
     """The end is applied, or not; then B takes over; then A finds out. A must neither regain the id nor say that its
     batch is not committed: it would be run again.
     """
-    transactional_id = new_id()
-    with (
-        driver(either, transactional_id, home, "host-a") as one,
-        driver(either, transactional_id, home, "host-b") as two,
-    ):
+    with rivals(either, home) as (one, two):
         one.transaction.claim(TIMEOUT_MS)
         pre_committed(one, home)
         with monkeypatch.context() as patched:
@@ -161,11 +150,7 @@ def test_replaced_while_in_doubt(
 def test_replaced_between_looking_and_asking(
     either: DevBroker, home: TopicPartition, monkeypatch: pytest.MonkeyPatch, applied: bool, lead: Move
 ) -> None:
-    transactional_id = new_id()
-    with (
-        driver(either, transactional_id, home, "host-a") as one,
-        driver(either, transactional_id, home, "host-b") as two,
-    ):
+    with rivals(either, home) as (one, two):
         one.transaction.claim(TIMEOUT_MS)
         pre_committed(one, home)
         with monkeypatch.context() as patched:
@@ -181,11 +166,7 @@ def test_the_worst_moment_costs_the_new_driver_one_attempt(
     either: DevBroker, home: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A's InitProducerId aborts what B has opened since A looked; Kafka checks no epoch there. B still has the id."""
-    transactional_id = new_id()
-    with (
-        driver(either, transactional_id, home, "host-a") as one,
-        driver(either, transactional_id, home, "host-b") as two,
-    ):
+    with rivals(either, home) as (one, two):
         one.transaction.claim(TIMEOUT_MS)
         pre_committed(one, home)
         with monkeypatch.context() as patched:

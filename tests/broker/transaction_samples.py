@@ -130,3 +130,14 @@ def pre_committed(one: Driver, home: TopicPartition) -> None:
     """Has sent everything, and the marker."""
     written(one, home)
     one.pre_commit(0)
+
+
+@contextmanager
+def rivals(broker: DevBroker, home: TopicPartition) -> Iterator[tuple[Driver, Driver]]:
+    """Two drivers of one transactional id, on host-a and host-b."""
+    transactional_id = new_id()
+    with (
+        driver(broker, transactional_id, home, "host-a") as one,
+        driver(broker, transactional_id, home, "host-b") as two,
+    ):
+        yield one, two
