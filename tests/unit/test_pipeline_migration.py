@@ -67,7 +67,14 @@ def test_a_program_says_yes_and_gets_json(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert not (tmp_path / "checkpoint").exists()
     told = json.loads(CliRunner().invoke(cli, [*words, "--yes"]).output)
-    assert (told["next_batch"], told["repeats"], told["offsets"]) == (2, False, {"orders": {"0": 20, "1": 3}})
+    assert told == {
+        "source": str(old),
+        "target": str(tmp_path / "checkpoint"),
+        "query_id": read_checkpoint(str(old)).query_id,
+        "next_batch": 2,
+        "repeats": False,
+        "offsets": {"orders": {"0": 20, "1": 3}},
+    }
     assert Path(told["target"], "offsets").is_dir()
 
 
