@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
@@ -19,6 +20,10 @@ from tests.cluster.pipeline import Job
 
 ROOT = Path(__file__).parents[2]
 KEYS = 7
+WAYS = pytest.mark.parametrize(
+    "one_stage", [True, pytest.param(False, marks=pytest.mark.chaos)], ids=["one-stage", "shuffled"]
+)
+"""How batches get from the tasks that encode them to Kafka."""
 RUN_SECONDS = 180
 
 

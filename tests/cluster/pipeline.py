@@ -41,6 +41,8 @@ POINTS = (
 )
 """Where a driver can die, in the order of a micro-batch."""
 SLOW_SECONDS = 9.0
+TWO_SPARK_PARTITIONS = {"spark.sql.files.openCostInBytes": "1"}
+"""Every file is cut in two on two cores."""
 BATCH_HEADER = "batch"
 """Every record says in which micro-batch it was written."""
 
@@ -190,7 +192,7 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     logging.getLogger("sparkonce").setLevel(logging.INFO)
     logging.basicConfig(stream=sys.stdout, format="%(name)s: %(message)s")
-    spark = local_session("pipeline", job.master, {**SHORT_LIVED, **job.settings})
+    spark = local_session("pipeline", job.master, {**SHORT_LIVED, **TWO_SPARK_PARTITIONS, **job.settings})
     spark.sparkContext.setLogLevel("ERROR")
     files = spark.readStream.option("maxFilesPerTrigger", 1).schema("id STRING, key STRING").csv(job.folder)
     sink, rows = FaultySink(job), QUERIES[job.query](files)

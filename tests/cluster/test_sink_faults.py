@@ -20,7 +20,7 @@ from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import QUICK_JVM, DevBroker
 from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client
-from tests.cluster.judge import Verdict, judge, read_committed, run, start, write_input
+from tests.cluster.judge import WAYS, Verdict, judge, read_committed, run, start, write_input
 from tests.cluster.pipeline import Job, written
 from tests.cluster.standalone import standalone_cluster
 from tests.conftest import TopicFactory
@@ -35,13 +35,15 @@ def job_of(broker: DevBroker, topic: str, folder: Path, **changes: object) -> Jo
     return Job(broker.bootstrap_servers, topic, str(folder / "in"), str(folder / "checkpoint"), **changes)  # type: ignore[arg-type]
 
 
+@WAYS
 def test_one_transaction_a_batch_open_only_while_sending(
-    broker: DevBroker, topic: TopicFactory, tmp_path: Path
+    one_stage: bool, broker: DevBroker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(broker, partitions=PARTITIONS)
     expected = write_input(tmp_path / "in", files=4, rows=ROWS)
-    code, output = run(job_of(broker, name, tmp_path))
+    code, output = run(job_of(broker, name, tmp_path, options={"one_stage": one_stage}))
     assert code == 0, output
+    assert output.count("is sent in one stage") == (4 if one_stage else 0)
     assert judge(broker.bootstrap_servers, name, PARTITIONS, expected) == Verdict([], [], 0, len(expected))
     assert count_transactions(broker.bootstrap_servers, name, PARTITIONS) == (4, 0)
     open_seconds = [float(found) for found in re.findall(r"open_seconds=([\d.]+)", output)]
@@ -182,23 +184,30 @@ MANY_REQUESTS = {"batch_bytes": 5_000, "compression": "none"}
 
 
 @pytest.mark.chaos
+@WAYS
 @pytest.mark.parametrize(
     ("victims", "query"),
     [(executors, "plain"), (python_workers, "plain"), (executors, "nondeterministic")],
     ids=["executor", "python-workers", "executor-nondeterministic"],
 )
 def test_tasks_killed_while_they_send(
-    victims: Callable[[subprocess.Popen[str]], list[psutil.Process]], query: str, topic: TopicFactory, tmp_path: Path
+    victims: Callable[[subprocess.Popen[str]], list[psutil.Process]],
+    query: str,
+    one_stage: bool,
+    topic: TopicFactory,
+    tmp_path: Path,
 ) -> None:
     with DevBroker(jvm_options=QUICK_JVM) as broker:
         name = topic(broker, partitions=PARTITIONS)
         expected = write_input(tmp_path / "in", files=2, rows=60_000)
         cluster = {"master": "local-cluster[2,1,1024]", "settings": {"spark.executor.memory": "512m"}}
-        job = job_of(broker, name, tmp_path, query=query, options=MANY_REQUESTS, **cluster)
+        options = {**MANY_REQUESTS, "one_stage": one_stage}
+        job = job_of(broker, name, tmp_path, query=query, options=options, **cluster)
         with running(job) as (pipeline, said), in_the_middle_of_sending(broker, name, said):
             for victim in victims(pipeline)[:1]:
                 victim.kill()
         assert pipeline.returncode == 0, "".join(said)
+        assert ("is sent in one stage" in "".join(said)) is one_stage
         found = judge(broker.bootstrap_servers, name, PARTITIONS, expected)
         assert (found.missing, found.doubled, found.found) == ([], [], len(expected))
         assert found.out_of_order == 0 or query == "nondeterministic"
@@ -218,7 +227,9 @@ def test_a_speculative_copy_of_a_sending_task_sends_nothing(topic: TopicFactory,
     with DevBroker(jvm_options=QUICK_JVM) as broker, standalone_cluster(tmp_path) as master:
         name = topic(broker, partitions=PARTITIONS)
         expected = write_input(tmp_path / "in", files=2, rows=60_000)
-        job = job_of(broker, name, tmp_path, master=master, settings=speculation, options=MANY_REQUESTS)
+        # Spark makes no copies of tasks that run together.
+        options = {**MANY_REQUESTS, "one_stage": False}
+        job = job_of(broker, name, tmp_path, master=master, settings=speculation, options=options)
         with running(job) as (pipeline, said):
             with in_the_middle_of_sending(broker, name, said):
                 stopped = descendants(psutil.Process(), "127.0.0.2", "pyspark.daemon")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,19 +14,22 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from demo.judge import count_transactions
-from pyspark.errors.exceptions.captured import IllegalArgumentException, StreamingQueryException
+from pyspark.errors.exceptions.captured import IllegalArgumentException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkonce import KafkaSink, KafkaSource
 from sparkonce.devbroker import DevBroker
 from sparkonce.errors import RetriableError, UsageError
+from sparkonce.spark.one_stage import can_run_together
 from tests.broker.fetch_samples import Row, producer_of, rows_by_librdkafka, send
 from tests.broker.wire_samples import values_in
 from tests.conftest import TopicFactory
 
 PARTITIONS = 3
 GUARANTEES = ("exactly-once", "at-least-once", "none")
+WAYS = pytest.mark.parametrize("spark_partitions", [2, 4], ids=["one-stage", "shuffled"])
+"""The session has two cores."""
 
 
 def sink_of(broker: DevBroker, topic: str | None, guarantee: str = "exactly-once", **more: Any) -> KafkaSink:
@@ -62,28 +66,76 @@ def test_every_column_arrives(guarantee: str, spark: SparkSession, broker: DevBr
 
 @pytest.mark.parametrize(
     ("guarantee", "more"),
-    [(GUARANTEES[0], {}), (GUARANTEES[1], {}), (GUARANTEES[2], {}), (GUARANTEES[2], {"acks": 0})],
-    ids=[*GUARANTEES, "none-without-acks"],
+    [(GUARANTEES[1], {}), (GUARANTEES[2], {}), (GUARANTEES[2], {"acks": 0})],
+    ids=[*GUARANTEES[1:], "none-without-acks"],
 )
-def test_all_rows_arrive_in_order(
+def test_all_rows_arrive(
     guarantee: str, more: dict[str, Any], spark: SparkSession, broker: DevBroker, topic: TopicFactory
 ) -> None:
     name, count = topic(broker, partitions=PARTITIONS), 30_000
     receipt = sink_of(broker, name, guarantee, batch_bytes=2_000, **more).write(numbered(spark, count))
     assert receipt.records == count
+    assert sorted(int(value) for value in values_in(broker, name, PARTITIONS)) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("spark_partitions", "more", "way"),
+    [(2, {}, "is sent in one stage"), (1, {}, "is sent in one stage"), (4, {}, ""), (2, {"one_stage": False}, "")],
+)
+def test_all_rows_arrive_once_in_the_order_of_the_whole(
+    spark_partitions: int,
+    more: dict[str, Any],
+    way: str,
+    spark: SparkSession,
+    broker: DevBroker,
+    topic: TopicFactory,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whether the tasks send in turns, or one task sends what all have encoded for its topic partitions."""
+    caplog.set_level(logging.INFO, "sparkonce")
+    name, count = topic(broker, partitions=PARTITIONS), 30_000
+    receipt = sink_of(broker, name, batch_bytes=2_000, **more).write(numbered(spark, count, spark_partitions))
+    assert (receipt.records, receipt.attempts) == (count, 1)
+    assert way in caplog.text
+    assert ("in one stage" in caplog.text) is bool(way)
     values = [int(value) for value in values_in(broker, name, PARTITIONS)]
     assert sorted(values) == list(range(count))
-    if guarantee == "exactly-once":
-        # One task a partition sends what all tasks encoded, so the order is that of the whole DataFrame.
-        of_key = [value for value in values if value % 7 == 3]
-        assert of_key == sorted(of_key)
+    of_key = [value for value in values if value % 7 == 3]
+    assert of_key == sorted(of_key)
+    assert count_transactions(broker.bootstrap_servers, name, PARTITIONS) == (1, 0)
 
 
+def test_a_plan_whose_tasks_spark_does_not_run_together(
+    spark: SparkSession, broker: DevBroker, topic: TopicFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparkonce")
+    name = topic(broker, partitions=PARTITIONS)
+    receipt = sink_of(broker, name).write(numbered(spark, 2_000, 4).coalesce(2))
+    assert (receipt.records, receipt.attempts) == (2_000, 1)
+    assert "from now on batches are shuffled" in caplog.text
+    assert sorted(int(value) for value in values_in(broker, name, PARTITIONS)) == list(range(2_000))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"), [(2, True), (1, True), (0, True), (3, False), (None, False)], ids=str
+)
+def test_when_tasks_run_together(partitions: int | None, expected: bool, spark: SparkSession) -> None:
+    if partitions == 0:
+        rows = spark.createDataFrame([], "value STRING")
+    elif partitions is None:
+        # Their number may be changed while the query runs.
+        rows = numbered(spark, 10).repartition(2)
+    else:
+        rows = numbered(spark, 10, partitions)
+    assert can_run_together(rows) is expected
+
+
+@WAYS
 def test_rows_choose_their_topics_in_one_transaction(
-    spark: SparkSession, broker: DevBroker, topic: TopicFactory
+    spark_partitions: int, spark: SparkSession, broker: DevBroker, topic: TopicFactory
 ) -> None:
     first, second = topic(broker), topic(broker, partitions=2)
-    rows = numbered(spark, 1_000).selectExpr("*", f"IF(value % 4 = 0, '{second}', NULL) AS topic")
+    rows = numbered(spark, 1_000, spark_partitions).selectExpr("*", f"IF(value % 4 = 0, '{second}', NULL) AS topic")
     sink_of(broker, first).write(rows)
     assert len(values_in(broker, first, 1)) == 750
     assert len(values_in(broker, second, 2)) == 250
@@ -101,18 +153,48 @@ def test_a_partitioner_of_the_users_own(spark: SparkSession, broker: DevBroker, 
     assert {row.partition for row in rows_by_librdkafka(broker, name, PARTITIONS)} == {PARTITIONS - 1}
 
 
-def test_an_empty_write_is_a_transaction_too(spark: SparkSession, broker: DevBroker, topic: TopicFactory) -> None:
+@WAYS
+def test_an_error_of_the_users_own_is_shown_as_it_is(
+    spark_partitions: int, spark: SparkSession, broker: DevBroker, topic: TopicFactory
+) -> None:
+    name = topic(broker, partitions=PARTITIONS)
+
+    def unwilling(rows: pa.RecordBatch, _: int) -> pa.Array:
+        raise ValueError(f"not these {rows.num_rows} rows")
+
+    with pytest.raises(PythonException, match=r"ValueError: not these (25|50) rows"):
+        sink_of(broker, name, partitioner=unwilling).write(numbered(spark, 100, spark_partitions))
+    assert values_in(broker, name, PARTITIONS) == []
+
+
+@WAYS
+def test_a_mistake_that_a_task_finds(
+    spark_partitions: int, spark: SparkSession, broker: DevBroker, topic: TopicFactory
+) -> None:
     name = topic(broker)
-    receipt = sink_of(broker, name).write(numbered(spark, 0))
+    rows = numbered(spark, 100, spark_partitions).selectExpr("*", "IF(value = 99, NULL, 0) AS partition")
+    with pytest.raises(UsageError, match="null in the column 'partition'"):
+        sink_of(broker, name, partitioner="fixed").write(rows)
+    assert values_in(broker, name, 1) == []
+
+
+@pytest.mark.parametrize("spark_partitions", [2, 4, 0])
+def test_an_empty_write_is_a_transaction_too(
+    spark_partitions: int, spark: SparkSession, broker: DevBroker, topic: TopicFactory
+) -> None:
+    name = topic(broker)
+    rows = numbered(spark, 0, spark_partitions) if spark_partitions else spark.createDataFrame([], "value STRING")
+    receipt = sink_of(broker, name).write(rows)
     assert (receipt.records, receipt.attempts) == (0, 1)
     assert values_in(broker, name, 1) == []
 
 
+@WAYS
 def test_what_a_broker_does_not_take_leaves_nothing(
-    spark: SparkSession, broker: DevBroker, topic: TopicFactory
+    spark_partitions: int, spark: SparkSession, broker: DevBroker, topic: TopicFactory
 ) -> None:
     name = topic(broker, partitions=2, config={"max.message.bytes": "20000"})
-    rows = numbered(spark, 2_000).selectExpr("*", "CAST(value % 2 AS INT) AS partition")
+    rows = numbered(spark, 2_000, spark_partitions).selectExpr("*", "CAST(value % 2 AS INT) AS partition")
     large = rows.selectExpr("key", "partition", "IF(value = 1500, repeat(uuid(), 2000), value) AS value")
     with pytest.raises(UsageError, match="MESSAGE_TOO_LARGE"):
         sink_of(broker, name, batch_bytes=100_000, compression="none").write(large)

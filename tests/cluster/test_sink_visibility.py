@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
-from tests.cluster.judge import Verdict, judge, run, start, write_input
+from tests.cluster.judge import WAYS, Verdict, judge, run, start, write_input
 from tests.cluster.pipeline import BATCH_HEADER, Job
 from tests.conftest import TopicFactory
 
@@ -71,13 +71,15 @@ class Watcher:
                 self.seen[batch].append(message.value().decode())
 
 
+@WAYS
 @pytest.mark.timeout(900)
 def test_a_batch_of_which_one_record_is_seen_is_complete(
-    broker: DevBroker, topic: TopicFactory, tmp_path: Path
+    one_stage: bool, broker: DevBroker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(broker, partitions=PARTITIONS)
     expected = write_input(tmp_path / "in", files=BATCHES, rows=ROWS)
-    job = Job(broker.bootstrap_servers, name, str(tmp_path / "in"), str(tmp_path / "checkpoint"))
+    folders, options = (str(tmp_path / "in"), str(tmp_path / "checkpoint")), {"one_stage": one_stage}
+    job = Job(broker.bootstrap_servers, name, *folders, options=options)
     with Watcher(broker.bootstrap_servers, name) as watcher:
         for batch in KILLED:
             with start(job, own_group=True) as pipeline:

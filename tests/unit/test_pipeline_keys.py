@@ -83,7 +83,8 @@ def test_defaults_are_those_of_the_option_classes() -> None:
     for field in dataclasses.fields(SinkOptions):
         written = SINKS["kafka"].key(field.name).default if field.name != "connection" else ""
         if field.name not in ("connection", "grants_host", "grants_port"):
-            assert written == ("" if field.default is None else str(field.default)), field.name
+            default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+            assert written == ("" if field.default is None else default), field.name
     for name, parameter in inspect.signature(PostgresSink).parameters.items():
         if name in ("mode", "lock_timeout_ms"):
             assert SINKS["postgres"].key(name).default == str(parameter.default)

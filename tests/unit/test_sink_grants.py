@@ -16,9 +16,11 @@ import pytest
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.errors import AbortableError, RetriableError, UsageError
 from sparkonce.model import TopicPartition
-from sparkonce.spark import grant_channel, grants
+from sparkonce.spark import grant_channel, grant_desk, grant_round, grant_task
 from sparkonce.spark.grant_channel import Channel, ChannelError
-from sparkonce.spark.grants import Grant, GrantAddress, GrantDesk, ShareLostError, ask_for_share
+from sparkonce.spark.grant_desk import GrantDesk
+from sparkonce.spark.grant_shares import Grant, ask_for_share
+from sparkonce.spark.grant_task import GrantAddress, ShareLostError
 
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 3)]
 
@@ -101,6 +103,24 @@ def test_an_owner_that_dies_is_noticed_by_those_who_wait(desk: GrantDesk, pool: 
         waiting.result(20)
     with pytest.raises(ShareLostError, match="attempt 17"):
         follower(desk, attempt=18)
+
+
+def test_why_an_owner_failed_is_told(desk: GrantDesk, pool: ThreadPoolExecutor) -> None:
+    """Spark reports the last of several attempts only: it must know what the first one died of."""
+
+    def fail(waiting: list[Future[str | None]]) -> None:
+        with ask_for_share(desk.address, "round", 0, 1, PARTITIONS):
+            waiting.append(pool.submit(follower, desk))
+            waits(desk, waiting[0], 2)
+            raise UsageError("the record is too large")
+
+    waiting: list[Future[str | None]] = []
+    with pytest.raises(UsageError):
+        fail(waiting)
+    with pytest.raises(UsageError, match="share 0 of the micro-batch cannot be sent: the record is too large"):
+        waiting[0].result(20)
+    with pytest.raises(UsageError, match="the record is too large"):
+        follower(desk, attempt=3, share=1)
 
 
 def test_the_end_of_a_round_frees_those_who_wait(desk: GrantDesk, pool: ThreadPoolExecutor) -> None:
@@ -198,7 +218,7 @@ def test_silent_peers_hold_up_nobody(desk: GrantDesk) -> None:
 
 def test_silent_peers_are_sent_away(desk: GrantDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_channel, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(grants, "MESSAGE_SECONDS", 0.2)
+    monkeypatch.setattr(grant_desk, "MESSAGE_SECONDS", 0.2)
     where = (desk.address.host, desk.address.port)
     with socket.create_connection(where), Channel.connect(*where, desk.address.key):
         eventually(lambda: len(desk._serving) == 2)
@@ -206,7 +226,8 @@ def test_silent_peers_are_sent_away(desk: GrantDesk, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "message", [{}, {"round": "round"}, {"round": "round", "share": 0, "attempt": 1, "partitions": 5}]
+    "message",
+    [{"round": "round"}, {"round": "round", "tasks": 2}, {"round": "round", "share": 0, "attempt": 1, "partitions": 5}],
 )
 def test_nonsense_with_the_right_key(desk: GrantDesk, message: dict[str, object]) -> None:
     with Channel.connect(desk.address.host, desk.address.port, desk.address.key) as channel:
@@ -287,8 +308,8 @@ def test_a_follower_hears_that_the_driver_lives(
     desk: GrantDesk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting may take longer than the longest silence that an attempt accepts."""
-    monkeypatch.setattr(grants, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(grants, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(grant_round, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(grant_task, "ANSWER_SECONDS", 0.5)
     with ask_for_share(desk.address, "round", 0, 1, PARTITIONS) as grant:
         waiting = pool.submit(follower, desk)
         with pytest.raises(TimeoutError):
@@ -313,7 +334,7 @@ def test_a_driver_that_is_gone(desk: GrantDesk, pool: ThreadPoolExecutor) -> Non
         assert threads() == []
         with pytest.raises(ShareLostError):
             waiting.result(20)
-        with pytest.raises(ShareLostError, match="could not be reported"):
+        with pytest.raises(ShareLostError, match="cannot be told"):
             report_often(grant)
     with pytest.raises(ShareLostError, match="cannot be reached"):
         follower(desk)

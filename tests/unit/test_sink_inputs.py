@@ -176,6 +176,7 @@ def test_client_properties_are_passed_on() -> None:
         ({"kafka.reqest.timeout.ms": 5}, "did you mean 'request.timeout.ms'"),
         ({"requests_in_flight": 6}, "requests_in_flight must be a whole number from 1 to 5, not 6"),
         ({"requests_in_flight": 0}, "requests_in_flight"),
+        ({"one_stage": "false"}, "one_stage must be True or False, not 'false'"),
         ({"retries": -1}, "retries must be a whole number from 0"),
         ({"retries": "3"}, "retries must be a whole number"),
         ({"deadline_ms": 0}, "deadline_ms must be"),
@@ -230,7 +231,7 @@ def test_the_error_and_not_its_cause() -> None:
 
 
 def test_the_owners_error_and_not_its_followers() -> None:
-    lost = "sparkonce.spark.grants.ShareLostError: share 0 cannot be sent"
+    lost = "sparkonce.spark.grant_task.ShareLostError: share 0 cannot be sent"
     for text in (
         f"sparkonce.errors.UsageError: the reason\n{lost}",
         f"{lost}\nsparkonce.errors.UsageError: the reason",

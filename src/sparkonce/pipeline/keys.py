@@ -206,6 +206,7 @@ _KAFKA_SINK = _sink(
     Key("transaction_timeout_ms", _positive, "how long a transaction may be open", default="60000"),
     Key("deadline_ms", _positive, "how long a sending task keeps trying", default="120000"),
     Key("partitioner", _PARTITIONER, "which partition a row goes to", default="murmur2"),
+    Key("one_stage", Flag(), "no shuffle where there is a core for every Spark partition", default="true"),
     Key("offsets_group", _name, "a consumer group that is given the source's offsets, in the transaction"),
     Key(
         "on_missing_marker",

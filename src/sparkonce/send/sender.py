@@ -107,6 +107,10 @@ class Sender:
         )
         self._lanes: dict[TopicPartition, _Lane] = {}
 
+    def begin(self, partition: TopicPartition, sequence: int) -> None:
+        """The partition's first batch continues what another task has sent there under the same producer."""
+        self._lanes[partition] = _Lane(partition, sequence)
+
     def send(self, partition: TopicPartition, encoded: bytes | memoryview) -> None:
         """Seals a batch and sends it; returns while it is under way, if there is room."""
         lane = self._lanes.setdefault(partition, _Lane(partition))
@@ -125,10 +129,15 @@ class Sender:
 
     def finish(self) -> list[Receipt]:
         """Waits until everything is acknowledged."""
-        for lane in self._lanes.values():
-            while lane.unacknowledged:
-                self._settle_oldest(lane)
+        for partition in self._lanes:
+            self.settle(partition)
         return [Receipt(lane.partition, lane.records, lane.batches, lane.sent_bytes) for lane in self._lanes.values()]
+
+    def settle(self, partition: TopicPartition) -> None:
+        """Waits until everything is acknowledged there."""
+        lane = self._lanes[partition]
+        while lane.unacknowledged:
+            self._settle_oldest(lane)
 
     def _deadline(self) -> Deadline:
         return Deadline.after_ms(self._settings.deadline_ms)

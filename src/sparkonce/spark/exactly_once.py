@@ -28,7 +28,7 @@ from sparkonce.errors import AbortableError, FencedError, InDoubtError, Sparkonc
 from sparkonce.spark.batch import BatchReceipt
 from sparkonce.spark.checkpoint_folder import checkpoint_folder
 from sparkonce.spark.executed_once import executed_once
-from sparkonce.spark.grants import GrantDesk
+from sparkonce.spark.grant_desk import GrantDesk
 from sparkonce.spark.kafka_output import KafkaOutput
 from sparkonce.spark.offset_log import PlannedBatch
 from sparkonce.spark.store_output import StoreOutput, branch_count

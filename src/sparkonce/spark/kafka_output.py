@@ -1,26 +1,27 @@
-"""Kafka as an output: encode │ shuffle │ send, all of it in the driver's transaction, which is the query's decision."""
+"""Kafka as an output: rows are encoded and sent in the driver's transaction, which is the query's decision."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 
 from sparkonce.commit import Decision, Handle, Run, query_digest
-from sparkonce.errors import AbortableError, UsageError
-from sparkonce.model import ProducerIdentity, TopicPartition
+from sparkonce.errors import AbortableError, SparkonceError, UsageError
+from sparkonce.model import TopicPartition
 from sparkonce.participants.kafka import KafkaDecisions, decision_of
 from sparkonce.send import Receipt, SendSettings
 from sparkonce.spark import send_stage, shuffled
 from sparkonce.spark.batch import collect, source_offsets
 from sparkonce.spark.encode_stage import EncodePlan, EncodeStage
-from sparkonce.spark.grants import GrantDesk
+from sparkonce.spark.grant_desk import GrantDesk
 from sparkonce.spark.input_columns import check_columns
 from sparkonce.spark.offset_log import PlannedBatch
+from sparkonce.spark.one_stage import OneStage, can_run_together, was_refused
 from sparkonce.spark.outputs import Output, Select, selected
 from sparkonce.spark.send_stage import SendStage, ShareReceipts
 from sparkonce.spark.sink_options import SinkOptions
@@ -47,6 +48,7 @@ class KafkaOutput(Output):
         self._client = Client(options.connection)
         self._columns: list[str] = []
         self._plan: EncodePlan | None = None
+        self._is_first_run = True
         self._transaction: KafkaTransaction | None = None
         self._decisions: KafkaDecisions | None = None
         self._limits = BrokerLimits()
@@ -59,6 +61,7 @@ class KafkaOutput(Output):
         """As `Output` says. The topic's partitions are counted for every micro-batch: there may be new ones."""
         self._columns = check_columns(selected(rows, self._select).schema, self._options)
         self._plan = EncodePlan.of(self._options, self._client)
+        self._is_first_run = True
 
     def decisions(self, batch: PlannedBatch, leftover_epoch: Callable[[], int], *, has_stores: bool) -> KafkaDecisions:
         """What the query's first micro-batch in this driver claims. If a person says that it is committed, and Kafka
@@ -93,9 +96,16 @@ class KafkaOutput(Output):
         transaction, decisions = self._claimed()
         producer = decisions.producer
         round_name = f"{producer.producer_id}/{producer.producer_epoch}"
-        job = self._job(selected(rows, self._select).select(*self._columns), producer, desk, round_name)
+        settings = SendSettings(
+            producer=producer,
+            transactional_id=self._transactional_id,
+            protocol=transaction.protocol,
+            requests_in_flight=self._options.requests_in_flight,
+            deadline_ms=self._options.deadline_ms,
+        )
+        chosen = selected(rows, self._select).select(*self._columns)
         with desk.round(round_name, transaction.add_partitions):
-            collected = collect(job)
+            collected = self._collect(chosen, settings, desk, round_name)
         shares = [ShareReceipts.from_text(row["receipts"]) for row in collected]
         require_one_encoding(shares)
         self.receipts = [receipt for share in shares for receipt in share.receipts]
@@ -147,22 +157,32 @@ class KafkaOutput(Output):
             return None
         return decision_of(marker)
 
-    def _job(self, rows: DataFrame, producer: ProducerIdentity, desk: GrantDesk, round_name: str) -> DataFrame:
-        """Encode, shuffle, send."""
-        options, plan = self._options, self._plan
-        if plan is None:
+    def _collect(self, rows: DataFrame, settings: SendSettings, desk: GrantDesk, round_name: str) -> list[Row]:
+        """In one stage if that can be, and only in the first run of a micro-batch: in two, Spark repeats what fails."""
+        if self._plan is None:
             raise RuntimeError("the rows were not checked")
-        transaction, _ = self._claimed()
+        is_first, self._is_first_run = self._is_first_run, False
+        together = OneStage(self._plan, settings, desk.address, round_name).job(rows)
+        if self._options.one_stage and is_first and can_run_together(together):
+            log.info("%s is sent in one stage", round_name)
+            try:
+                return collect(together)
+            except SparkonceError:
+                raise
+            except Exception as error:
+                if not was_refused(error):
+                    raise AbortableError("a task failed that ran together with all others") from error
+                log.info("Spark does not run the tasks together; from now on batches are shuffled: %s", error)
+                self._options = replace(self._options, one_stage=False)
+        return collect(self._shuffled(rows, self._plan, settings, desk, round_name))
+
+    def _shuffled(
+        self, rows: DataFrame, plan: EncodePlan, settings: SendSettings, desk: GrantDesk, round_name: str
+    ) -> DataFrame:
+        """Encode, shuffle, send."""
         parallelism = rows.sparkSession.sparkContext.defaultParallelism
         shares = parallelism if "topic" in rows.columns else min(parallelism, *plan.partition_counts.values())
-        settings = SendSettings(
-            producer=producer,
-            transactional_id=self._transactional_id,
-            protocol=transaction.protocol,
-            requests_in_flight=options.requests_in_flight,
-            deadline_ms=options.deadline_ms,
-        )
-        send = SendStage(options.connection, settings, desk.address, round_name)
+        send = SendStage(self._options.connection, settings, desk.address, round_name)
         encoded = rows.mapInArrow(EncodeStage(plan, shares).__call__, shuffled.SPARK_SCHEMA)
         placed = encoded.repartitionById(shares, sql.col("share")).select("frame")
         return placed.mapInArrow(send.__call__, send_stage.SPARK_SCHEMA)

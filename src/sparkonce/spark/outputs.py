@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from sparkonce.commit import Handle, Run
 from sparkonce.errors import UsageError
-from sparkonce.spark.grants import GrantDesk
+from sparkonce.spark.grant_desk import GrantDesk
 
 Select = Callable[[DataFrame], DataFrame] | Sequence[str] | None
 """What of a micro-batch an output gets: all of it, columns as SQL expressions, or what a function makes of it."""

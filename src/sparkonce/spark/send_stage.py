@@ -17,13 +17,14 @@ from sparkonce.errors import AbortableError
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
 from sparkonce.send import Receipt, Sender, SendSettings
-from sparkonce.spark.grants import GrantAddress, ask_for_share
+from sparkonce.spark.grant_shares import ask_for_share
+from sparkonce.spark.grant_task import GrantAddress
 from sparkonce.spark.share import Share, read_share
 from sparkonce.spark.this_task import this_task
 from sparkonce.wire import Client
 
 SPARK_SCHEMA = "receipts string"
-_SCHEMA = pa.schema([pa.field("receipts", pa.string())])
+SCHEMA = pa.schema([pa.field("receipts", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class ShareReceipts:
 
     share: int
     encoders: dict[int, int]
-    """Spark partition → task attempt that encoded it."""
+    """Spark partition → task attempt that encoded it; empty if the task encoded by itself."""
     receipts: list[Receipt] = field(default_factory=list)
 
     def to_text(self) -> str:
@@ -63,7 +64,7 @@ class SendStage:
         context = this_task()
         with read_share(arrow_batches) as share:
             text = self._send(context.partitionId(), context.taskAttemptId(), share)
-        yield pa.RecordBatch.from_arrays([pa.array([text])], schema=_SCHEMA)
+        yield pa.RecordBatch.from_arrays([pa.array([text])], schema=SCHEMA)
 
     def _send(self, number: int, attempt: int, share: Share) -> str:
         if not share.partitions:
@@ -76,13 +77,14 @@ class SendStage:
                 for partition, batch in share.batches():
                     sender.send(partition, batch)
                 receipts = sender.finish()
-            _check_counts(share.expected, receipts)
+            check_counts(share.expected, receipts)
             text = ShareReceipts(number, share.encoders, receipts).to_text()
             grant.report(text)
             return text
 
 
-def _check_counts(expected: Counter[TopicPartition], receipts: list[Receipt]) -> None:
+def check_counts(expected: Counter[TopicPartition], receipts: list[Receipt]) -> None:
+    """Raises unless as many records were sent to each partition as were encoded for it."""
     sent = {receipt.partition: receipt.record_count for receipt in receipts}
     wrong = [
         f"{partition}: {expected[partition]} encoded, {sent.get(partition, 0)} sent"

@@ -1,47 +1,40 @@
-"""What one sending task has to send, taken in whole: in memory, and beyond that in a file that has no name."""
+"""What one sending task has to send, taken in whole."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import IO
 
 import pyarrow as pa
 
 from sparkonce.model import TopicPartition
+from sparkonce.spark.kept import HELD_BYTES_MAX, Data, Kept, Piece, keeping
 from sparkonce.spark.shuffled import MANIFEST_CHUNK, Frame
-
-HELD_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Batch:
-    """An encoded batch and its place in the order of sending: in memory, or at a position of the file."""
+    """An encoded batch and its place in the order of sending."""
 
     origin: int
     chunk: int
-    held: memoryview | None = field(compare=False)
-    position: int = field(compare=False, default=0)
-    size: int = field(compare=False, default=0)
+    piece: Piece = field(compare=False)
 
 
 class Share:
     """The batches of a task's partitions. `read_share` makes one."""
 
-    def __init__(self, overflow: IO[bytes], held_bytes_max: int) -> None:
+    def __init__(self, kept: Kept) -> None:
         self.encoders: dict[int, int] = {}
         """Spark partition → task attempt that encoded it."""
         self.expected: Counter[TopicPartition] = Counter()
         """How many records were encoded for each partition."""
         self._batches: dict[TopicPartition, list[_Batch]] = defaultdict(list)
-        self._overflow = overflow
-        self._room = held_bytes_max
+        self._kept = kept
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -56,14 +49,15 @@ class Share:
             if frame.chunk == MANIFEST_CHUNK:
                 self._take_manifest(bytes(frame.batch))
             else:
-                self._batches[frame.partition].append(self._stored(frame))
+                piece = self._kept.keep(frame.batch)
+                self._batches[frame.partition].append(_Batch(frame.origin, frame.chunk, piece))
 
-    def batches(self) -> Iterator[tuple[TopicPartition, bytes | memoryview]]:
+    def batches(self) -> Iterator[tuple[TopicPartition, Data]]:
         """All batches: those of a partition in their order, partitions in turns, so that all leaders are busy."""
         lanes = [[(partition, batch) for batch in sorted(self._batches[partition])] for partition in self._batches]
         for round_of_all in zip_longest(*lanes):
             for partition, batch in filter(None, round_of_all):
-                yield partition, self._loaded(batch)
+                yield partition, self._kept.load(batch.piece)
 
     def _take_manifest(self, text: bytes) -> None:
         manifest = json.loads(text)
@@ -71,29 +65,12 @@ class Share:
         for topic, partition, records in manifest["records"]:
             self.expected[TopicPartition(topic, partition)] += records
 
-    def _stored(self, frame: Frame) -> _Batch:
-        size = len(frame.batch)
-        if size <= self._room:
-            self._room -= size
-            return _Batch(frame.origin, frame.chunk, frame.batch)
-        position = self._overflow.tell()
-        self._overflow.write(frame.batch)
-        return _Batch(frame.origin, frame.chunk, None, position, size)
-
-    def _loaded(self, batch: _Batch) -> bytes | memoryview:
-        if batch.held is not None:
-            return batch.held
-        self._overflow.seek(batch.position)
-        return self._overflow.read(batch.size)
-
 
 @contextmanager
 def read_share(arrow_batches: Iterator[pa.RecordBatch], held_bytes_max: int = HELD_BYTES_MAX) -> Iterator[Share]:
     """Takes in everything that was shuffled to this task."""
-    # Where Spark keeps its own shuffled data, there is room.
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-    with tempfile.TemporaryFile(dir=folder) as overflow:
-        share = Share(overflow, held_bytes_max)
+    with keeping(held_bytes_max) as kept:
+        share = Share(kept)
         for arrow_batch in arrow_batches:
             share.take(arrow_batch)
         yield share

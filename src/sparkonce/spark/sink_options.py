@@ -51,6 +51,9 @@ class SinkOptions:
     partitioner: str | Partitioner = "murmur2"
     """murmur2: the column `partition` where it is not null, else by key as the Java client does. fixed: always the
     column `partition`. Or a function of (Arrow batch, number of partitions) that gives an integer column."""
+    one_stage: bool = True
+    """Encode and send in one stage where there is a core for every Spark partition. Elsewhere, and if False, a shuffle
+    brings the batches of each topic partition to the task that sends them."""
     offsets_group: str | None = None
     """A consumer group that is given the source's offsets, inside the transaction."""
     on_missing_marker: str = "stop"
@@ -69,6 +72,8 @@ class SinkOptions:
             raise UsageError("exactly-once needs a transactional_id: a name that no other query uses")
         if self.guarantee != "none" and self.acks != -1:
             raise UsageError(f"guarantee {self.guarantee!r} needs acks=-1 (all in-sync replicas), not {self.acks}")
+        if not isinstance(self.one_stage, bool):
+            raise UsageError(f"one_stage must be True or False, not {self.one_stage!r}")
         for name, (lowest, highest) in _RANGES.items():
             _require_within(name, getattr(self, name), lowest, highest)
 

@@ -11,7 +11,9 @@ from pyspark.sql.types import StructType
 
 from sparkonce.commit import Handle, Participant, Run, write_branch
 from sparkonce.spark.batch import collect
-from sparkonce.spark.grants import GrantAddress, GrantDesk, ask_for_share
+from sparkonce.spark.grant_desk import GrantDesk
+from sparkonce.spark.grant_shares import ask_for_share
+from sparkonce.spark.grant_task import GrantAddress
 from sparkonce.spark.outputs import Output, Select, selected
 from sparkonce.spark.this_task import this_task
 

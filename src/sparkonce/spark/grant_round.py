@@ -1,0 +1,100 @@
+"""One run of one micro-batch at the driver's desk: who may send, and once nobody may any more, why."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sparkonce.errors import UsageError
+from sparkonce.model import TopicPartition
+from sparkonce.spark.grant_channel import Channel, ChannelError
+from sparkonce.spark.turns import Turns
+
+log = logging.getLogger(__name__)
+
+MESSAGE_SECONDS = 10.0
+"""How long a message may take that is due at once."""
+HEARTBEAT_SECONDS = 5.0
+OVER = "this run of the micro-batch is over"
+
+Announce = Callable[[list[TopicPartition]], None]
+
+
+class RefusedError(Exception):
+    """A task may not send; what it is told."""
+
+    def __init__(self, why: str, *, is_usage: bool = False) -> None:
+        super().__init__(why)
+        self.answer = {"answer": "lost", "why": why, "usage": is_usage}
+
+
+@dataclass(slots=True)
+class OwnedShare:
+    """A share that was granted to an attempt, and what it reported in the end."""
+
+    attempt: int
+    receipts: str | None = None
+
+
+class Round:
+    """What is decided about the tasks of a run. Everything happens under its lock, `changed`."""
+
+    def __init__(self, name: str, announce: Announce) -> None:
+        self.name = name
+        self.changed = threading.Condition()
+        self.shares: dict[int, OwnedShare] = {}
+        self.turns: Turns | None = None
+        self.first_grant_at = 0.0
+        self.refusal: RefusedError | None = None
+        self._announce = announce
+
+    def refuse(self, refusal: RefusedError) -> None:
+        """From now on nobody may send: the run will be aborted. The first reason stays."""
+        with self.changed:
+            self.refusal = self.refusal or refusal
+            self.changed.notify_all()
+
+    def require_open(self, name: str | None = None) -> None:
+        """Raises if nobody may send any more, or if the task's run is another one."""
+        if name not in (None, self.name):
+            raise RefusedError(OVER)
+        if self.refusal is not None:
+            raise self.refusal
+
+    def announce(self, partitions: list[TopicPartition]) -> None:
+        """Makes the partitions part of the transaction. The lock is held, so this never happens after the run."""
+        self.first_grant_at = self.first_grant_at or time.monotonic()
+        try:
+            self._announce(partitions)
+        except Exception as error:  # whatever it is, nobody may send, and nobody may wait for it
+            log.warning("nothing of %s is granted any more: %s", self.name, error)
+            self.refuse(RefusedError(str(error), is_usage=isinstance(error, UsageError)))
+            self.require_open()
+
+    def wait_for(self, channel: Channel, is_so: Callable[[], bool]) -> None:
+        """Tells the task to wait until it is so; raises if nobody may send any more."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: is_so() or self.refusal is not None, HEARTBEAT_SECONDS)
+                self.require_open()
+                if is_so():
+                    return
+            channel.send({"answer": "wait"}, MESSAGE_SECONDS)
+
+    def hear(self, channel: Channel) -> dict[str, Any]:
+        """The task's next word, however long it takes. If that is its failure, the run is over for all."""
+        message = channel.receive(None)
+        if "failed" in message:
+            self.refuse(RefusedError(str(message["failed"]), is_usage=message.get("usage") is True))
+            raise ChannelError("the task failed")
+        return message
+
+
+def read_partition(place: list[Any]) -> TopicPartition:
+    """A partition as messages have it."""
+    topic, index = place
+    return TopicPartition(str(topic), int(index))
