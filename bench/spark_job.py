@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 BUILT_IN = "built-in"
+CORES = 2
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -49,7 +50,7 @@ def main() -> None:
     """Runs the task that the first argument describes."""
     task = Task(**json.loads(sys.argv[1]))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(f"local[{CORES}]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     if task.contender == BUILT_IN:
@@ -100,10 +101,12 @@ def rows_of(spark: SparkSession, task: Task) -> DataFrame:
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(task.rows),
         }
+        if task.contender != BUILT_IN:
+            options["maxPartitions"] = str(CORES)
         return spark.readStream.format(source_format(task)).options(**options).load().select("key", "value")
     generated = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", task.rows)
     return (
-        generated.option("numPartitions", 2)
+        generated.option("numPartitions", CORES)
         .load()
         .selectExpr("CAST(value % 10007 AS STRING) AS key", f"{VALUE} AS value")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkonce import KafkaSink, KafkaSource
+from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
 from sparkonce.errors import RetriableError, UsageError
 from sparkonce.spark.one_stage import can_run_together
@@ -237,7 +239,9 @@ def lag(broker: DevBroker, group: str, topic: str, partitions: int) -> int:
 def copy(
     spark: SparkSession, broker: DevBroker, source: str, sink: KafkaSink, folder: Path, where: str = "true"
 ) -> StreamingQuery:
-    rows = KafkaSource(broker.bootstrap_servers, topics=source, start="earliest", max_offsets_per_trigger=500)
+    rows = KafkaSource(
+        broker.bootstrap_servers, topics=source, start="earliest", max_offsets_per_trigger=500, max_partitions=2
+    )
     kept = rows.stream(spark).where(where).select("key", "value")
     query = sink.start(kept, str(folder / "checkpoint"), trigger="available-now")
     query.awaitTermination()
@@ -273,6 +277,27 @@ def test_a_batch_without_rows_commits_its_offsets(
     assert query.exception() is None
     assert lag(broker, f"group-{source}", source, 1) == 0
     assert values_in(broker, target, 1) == []
+
+
+def test_a_query_that_is_stopped_does_not_run_its_batch_again(
+    spark: SparkSession, broker: DevBroker, topic: TopicFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sparkonce")
+    name, has_begun = topic(broker), tmp_path / "begun"
+
+    def endless(_: pa.RecordBatch, __: int) -> pa.Array:
+        has_begun.touch()
+        time.sleep(600)
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 2).load()
+    sink = sink_of(broker, name, partitioner=endless)
+    query = sink.start(rows.selectExpr("CAST(value AS STRING) AS value"), str(tmp_path / "checkpoint"))
+    assert wait_until(has_begun.exists, Deadline.after(60))
+    query.stop()
+    sink.close()
+    assert caplog.text.count("is sent in one stage") == 1
+    assert "was aborted" not in caplog.text
+    assert values_in(broker, name, 1) == []
 
 
 def test_asynchronous_progress_is_refused(

@@ -53,6 +53,7 @@ def test_plain_records_of_all_codecs(spark: SparkSession, broker: DevBroker, top
     assert len(expected) == 1_500 * len(CODECS)
     assert rows_by_spark(spark, broker, name) == expected
     assert rows_by_spark(spark, broker, name, minPartitions="11") == expected
+    assert rows_by_spark(spark, broker, name, maxPartitions="2") == expected
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

@@ -58,6 +58,9 @@ def test_a_bounded_read_has_the_rows_of_librdkafka(spark: SparkSession, broker: 
     split = spark.read.format("sparkonce").options(**options_of(broker, name, includeHeaders="true", minPartitions=9))
     assert split.load().rdd.getNumPartitions() == 9
     assert rows_of_spark(split.load()) == expected
+    merged = spark.read.format("sparkonce").options(**options_of(broker, name, includeHeaders="true", maxPartitions=1))
+    assert merged.load().rdd.getNumPartitions() == 1
+    assert rows_of_spark(merged.load()) == expected
 
 
 def test_a_stream_in_several_batches_and_runs(

@@ -11,7 +11,7 @@ from sparkonce.fetch import OffsetRange
 from sparkonce.fetch.bounded import ranges_from_to
 from sparkonce.fetch.limits import available_bytes, available_offsets, limit_offsets, portion
 from sparkonce.fetch.lost import data_loss, lost_before, without_lost
-from sparkonce.fetch.ranges import split
+from sparkonce.fetch.ranges import merged, split
 from sparkonce.fetch.stream import still_there
 from sparkonce.model import TopicPartition
 
@@ -47,6 +47,31 @@ def test_split_gives_long_ranges_more_parts() -> None:
 def test_split_leaves_alone_what_is_enough() -> None:
     ranges = (OffsetRange(A, 0, 900), OffsetRange(B, 5, 6))
     assert split([*ranges, OffsetRange(C, 7, 7)], min_partitions=2) == ranges
+
+
+@given(RANGES, st.integers(1, 40), st.integers(1, 10))
+def test_merging_keeps_everything_in_order(pairs: list[tuple[int, int]], min_partitions: int, most: int) -> None:
+    pieces = split(ranges_of(pairs), min_partitions=min_partitions)
+    groups = merged(pieces, most)
+    assert tuple(piece for group in groups for piece in group) == pieces
+    assert all(groups)
+    assert len(groups) <= most
+    if len(pieces) <= most:
+        assert groups == tuple((piece,) for piece in pieces)
+
+
+def test_merged_groups_are_about_equally_long() -> None:
+    even = [OffsetRange(TopicPartition("t", index), 0, 100) for index in range(12)]
+    assert [len(group) for group in merged(even, 4)] == [3, 3, 3, 3]
+    assert [len(group) for group in merged(even, 5)] == [2, 3, 2, 3, 2]
+    one_large = [OffsetRange(A, 0, 900), OffsetRange(B, 0, 50), OffsetRange(C, 0, 50)]
+    assert [len(group) for group in merged(one_large, 2)] == [1, 2]
+
+
+def test_nothing_is_merged_unless_it_is_asked_for() -> None:
+    ranges = (OffsetRange(A, 0, 900), OffsetRange(B, 0, 50))
+    assert merged(ranges, None) == ((ranges[0],), (ranges[1],))
+    assert merged((), 3) == ()
 
 
 @given(RANGES, st.integers(1, 3_000))

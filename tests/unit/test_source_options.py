@@ -65,6 +65,7 @@ def test_numbers_times_and_properties() -> None:
     assert (settings.max_offsets, settings.min_offsets, settings.max_trigger_delay_ms) == (10, 2, 120_000)
     assert settings.max_bytes == 7
     assert (settings.discovery_interval_ms, settings.min_partitions, settings.max_records_per_partition) == (500, 4, 9)
+    assert parsed(maxPartitions="4", minPartitions="4").settings.max_partitions == 4
     assert (settings.read.isolation, settings.read.fetch_bytes) == (Isolation.READ_UNCOMMITTED, 50)
     assert options.connection.client_id == "me"
     assert options.columns.include_headers
@@ -84,6 +85,9 @@ def test_numbers_times_and_properties() -> None:
         ({"startingOffsets": "committed"}, "kafka.group.id must say of which group"),
         ({"commitOffsetsOnCheckpoint": "true"}, "kafka.group.id must say of which group"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be above 0"),
+        ({"maxPartitions": "0"}, "maxPartitions must be"),
+        ({"maxPartitions": "2", "minPartitions": "3"}, "maxPartitions (2) is less than minPartitions (3)"),
+        ({"maxPartitions": "2", "maxRecordsPerPartition": "3"}, "give one of them"),
         ({"minPartitions": "many"}, "minPartitions must be a whole number"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay must be a time such as"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),

@@ -4,7 +4,7 @@ from sparkonce.fetch.ahead import ReadSettings
 from sparkonce.fetch.bounded import bounded_ranges
 from sparkonce.fetch.positions import AtTimestamp, Committed, Earliest, ExactOffsets, Latest, Position
 from sparkonce.fetch.progress import UNSTARTED, Progress, progress_from_json, ranges_between
-from sparkonce.fetch.ranges import OffsetRange
+from sparkonce.fetch.ranges import OffsetRange, merged
 from sparkonce.fetch.reading import read_range
 from sparkonce.fetch.settings import SourceSettings
 from sparkonce.fetch.stream import StreamPlanner
@@ -36,6 +36,7 @@ __all__ = [
     "TopicNames",
     "TopicPattern",
     "bounded_ranges",
+    "merged",
     "parse_assignment",
     "parse_topic_names",
     "parse_topic_pattern",

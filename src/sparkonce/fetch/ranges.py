@@ -40,6 +40,22 @@ def split(
     return tuple(piece for share in shares for piece in _cut(share, round(share.offsets / total * min_partitions)))
 
 
+def merged(ranges: Sequence[OffsetRange], max_partitions: int | None) -> tuple[tuple[OffsetRange, ...], ...]:
+    """The ranges of each Spark task: one, or if there are more than `max_partitions` of them, neighbours together, in
+    groups that are about equally long. Neighbours, because the records of a topic partition keep their order only if
+    later ones are in the same task or a later one.
+    """
+    if max_partitions is None or len(ranges) <= max_partitions:
+        return tuple((whole,) for whole in ranges)
+    total, before = sum(whole.offsets for whole in ranges), 0
+    groups: list[list[OffsetRange]] = [[] for _ in range(max_partitions)]
+    for whole in ranges:
+        twice_the_middle = 2 * before + whole.offsets
+        groups[twice_the_middle * max_partitions // (2 * total)].append(whole)
+        before += whole.offsets
+    return tuple(tuple(group) for group in groups if group)
+
+
 def _cut_to(whole: OffsetRange, max_records: int | None) -> tuple[OffsetRange, ...]:
     return (whole,) if max_records is None else _cut(whole, -(-whole.offsets // max_records))
 

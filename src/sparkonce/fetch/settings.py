@@ -24,6 +24,8 @@ class SourceSettings:
     """Wait until there is so much, but no longer than `max_trigger_delay_ms`."""
     max_trigger_delay_ms: int = 15 * 60 * 1000
     min_partitions: int | None = None
+    max_partitions: int | None = None
+    """How many tasks read a micro-batch."""
     max_records_per_partition: int | None = None
     discovery_interval_ms: int = 10_000
     """How often new topic partitions are looked for."""

@@ -101,6 +101,7 @@ SOURCE = Table(
         Key("min_offsets_per_trigger", _positive, "wait for so many offsets"),
         Key("max_trigger_delay", _duration, "but no longer than this", default="15m"),
         Key("min_partitions", _positive, "cut big partitions into at least so many tasks"),
+        Key("max_partitions", _positive, "read by at most so many tasks, several partitions each"),
         Key("max_records_per_partition", _positive, "cut them into tasks of so many offsets"),
         Key("partition_discovery_interval", _duration, "how often new partitions are looked for", default="10s"),
         Key(

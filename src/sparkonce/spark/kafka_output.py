@@ -21,7 +21,7 @@ from sparkonce.spark.encode_stage import EncodePlan, EncodeStage
 from sparkonce.spark.grant_desk import GrantDesk
 from sparkonce.spark.input_columns import check_columns
 from sparkonce.spark.offset_log import PlannedBatch
-from sparkonce.spark.one_stage import OneStage, can_run_together, was_refused
+from sparkonce.spark.one_stage import OneStage, can_run_together, failed_in_a_task, was_refused
 from sparkonce.spark.outputs import Output, Select, selected
 from sparkonce.spark.send_stage import SendStage, ShareReceipts
 from sparkonce.spark.sink_options import SinkOptions
@@ -170,8 +170,10 @@ class KafkaOutput(Output):
             except SparkonceError:
                 raise
             except Exception as error:
-                if not was_refused(error):
+                if failed_in_a_task(error):
                     raise AbortableError("a task failed that ran together with all others") from error
+                if not was_refused(error):
+                    raise
                 log.info("Spark does not run the tasks together; from now on batches are shuffled: %s", error)
                 self._options = replace(self._options, one_stage=False)
         return collect(self._shuffled(rows, self._plan, settings, desk, round_name))

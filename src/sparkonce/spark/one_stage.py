@@ -2,7 +2,7 @@
 
 Spark's barrier mode starts all tasks of a stage together or none, and ends them together: none is tried again, none is
 copied. It wants a free core for every task, and a plan in which nothing merges partitions on the way. Where that is not
-so, `encode_stage` and `send_stage` do the work.
+so, and where Spark would wait for certain cores, `encode_stage` and `send_stage` do the work.
 """
 
 from __future__ import annotations
@@ -100,13 +100,16 @@ def sent_together(pieces: dict[TopicPartition, list[Piece]]) -> Iterator[list[To
 
 
 def can_run_together(job: DataFrame) -> bool:
-    """Whether there is a core for every task of the job, and Spark will not change their number."""
+    """Whether there is a core for every task of the job, whichever it is, and Spark will not change their number."""
     execution = job._jdf.queryExecution()
     if execution.executedPlan().nodeName() == "AdaptiveSparkPlan":
         return False
     spark = job.sparkSession.sparkContext._jsc.sc()
     cores = spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile())
-    return bool(execution.toRdd().getNumPartitions() <= min(cores, TASKS_MAX))
+    rdd = execution.toRdd()
+    tasks = rdd.getNumPartitions()
+    # Spark waits seconds for an executor that a task prefers, because of its state, say, and all others wait with it.
+    return tasks <= min(cores, TASKS_MAX) and all(spark.getPreferredLocs(rdd, task).isEmpty() for task in range(tasks))
 
 
 def was_refused(error: BaseException) -> bool:
@@ -114,3 +117,8 @@ def was_refused(error: BaseException) -> bool:
     fit, or of cores that are gone.
     """
     return "org.apache.spark.scheduler.BarrierJob" in str(error)
+
+
+def failed_in_a_task(error: BaseException) -> bool:
+    """Whether a task was the reason, and not, say, that the query is being stopped."""
+    return "failed barrier ResultStage" in str(error)

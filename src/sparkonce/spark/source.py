@@ -64,8 +64,9 @@ class KafkaReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges, decided now."""
         with Client(self._options.connection) as client:
-            return input_partitions(bounded_ranges(client, self._options.settings))
+            settings = self._options.settings
+            return input_partitions(bounded_ranges(client, settings), settings.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of one range."""
+        """In a task: the records of its ranges."""
         return read_partition(self._options, self._schema, partition)

@@ -59,6 +59,7 @@ OPTIONS = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "minPartitions",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "partitionDiscoveryInterval",
     "commitOffsetsOnCheckpoint",
@@ -120,6 +121,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         max_bytes=_positive(own, "maxBytesPerTrigger"),
         min_offsets=_positive(own, "minOffsetsPerTrigger"),
         min_partitions=_positive(own, "minPartitions"),
+        max_partitions=_max_partitions(own),
         max_records_per_partition=_positive(own, "maxRecordsPerPartition"),
         max_event_time_drift_ms=_duration_ms(own, "maxEventTimeDrift"),
         commit_group=_commit_group(own, properties),
@@ -135,6 +137,15 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         settings=settings,
         columns=Columns(include_headers=_flag(own, "includeHeaders", default=False), formats=_formats(own)),
     )
+
+
+def _max_partitions(own: Mapping[str, str]) -> int | None:
+    most, least = _positive(own, "maxPartitions"), _positive(own, "minPartitions")
+    if most is not None and "maxRecordsPerPartition" in own:
+        raise UsageError("maxPartitions merges and maxRecordsPerPartition cuts: give one of them")
+    if most is not None and least is not None and most < least:
+        raise UsageError(f"maxPartitions ({most}) is less than minPartitions ({least})")
+    return most
 
 
 def _by_kind(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

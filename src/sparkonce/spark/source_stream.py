@@ -62,10 +62,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges of a micro-batch, the same ones whenever it is planned."""
-        return input_partitions(self._plan().ranges(progress_from_json(start), progress_from_json(end)))
+        ranges = self._plan().ranges(progress_from_json(start), progress_from_json(end))
+        return input_partitions(ranges, self._options.settings.max_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of one range."""
+        """In a task: the records of its ranges."""
         return read_partition(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
