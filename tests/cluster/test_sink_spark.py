@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sparkonce import KafkaSink, KafkaSource
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
 from sparkonce.errors import RetriableError, UsageError
+from sparkonce.spark import one_stage
 from sparkonce.spark.one_stage import can_run_together
 from tests.broker.fetch_samples import Row, producer_of, rows_by_librdkafka, send
 from tests.broker.wire_samples import values_in
@@ -118,18 +120,23 @@ def test_a_plan_whose_tasks_spark_does_not_run_together(
     assert sorted(int(value) for value in values_in(broker, name, PARTITIONS)) == list(range(2_000))
 
 
-@pytest.mark.parametrize(
-    ("partitions", "expected"), [(2, True), (1, True), (0, True), (3, False), (None, False)], ids=str
-)
-def test_when_tasks_run_together(partitions: int | None, expected: bool, spark: SparkSession) -> None:
-    if partitions == 0:
-        rows = spark.createDataFrame([], "value STRING")
-    elif partitions is None:
-        # Their number may be changed while the query runs.
-        rows = numbered(spark, 10).repartition(2)
-    else:
-        rows = numbered(spark, 10, partitions)
-    assert can_run_together(rows) is expected
+TOGETHER: dict[str, tuple[Callable[[SparkSession], DataFrame], bool]] = {
+    "as many as cores": (lambda spark: numbered(spark, 10, 2), True),
+    "none": (lambda spark: spark.createDataFrame([], "value STRING"), True),
+    "more than cores": (lambda spark: numbered(spark, 10, 3), False),
+    "changed while it runs": (lambda spark: numbered(spark, 10).repartition(2), False),
+}
+
+
+@pytest.mark.parametrize("partitions", TOGETHER)
+def test_when_tasks_run_together(partitions: str, spark: SparkSession) -> None:
+    rows, expected = TOGETHER[partitions]
+    assert can_run_together(rows(spark)) is expected
+
+
+def test_not_too_many_tasks_send_in_turns(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_stage, "TASKS_MAX", 1)
+    assert not can_run_together(numbered(spark, 10, 2))
 
 
 @WAYS

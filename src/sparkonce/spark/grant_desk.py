@@ -77,7 +77,7 @@ class GrantDesk:
 
     def close_round(self) -> None:
         """Nobody is granted anything any more."""
-        self._round.refuse(RefusedError(OVER))
+        self._round.refuse(OVER)
         self._is_open = False
 
     def open_seconds(self) -> float:

@@ -19,17 +19,28 @@ log = logging.getLogger(__name__)
 MESSAGE_SECONDS = 10.0
 """How long a message may take that is due at once."""
 HEARTBEAT_SECONDS = 5.0
-OVER = "this run of the micro-batch is over"
 
 Announce = Callable[[list[TopicPartition]], None]
 
 
-class RefusedError(Exception):
-    """A task may not send; what it is told."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nobody may send any more."""
 
-    def __init__(self, why: str, *, is_usage: bool = False) -> None:
-        super().__init__(why)
-        self.answer = {"answer": "lost", "why": why, "usage": is_usage}
+    why: str
+    is_usage: bool = False
+    """Whether a person must change something."""
+
+
+OVER = Refusal("this run of the micro-batch is over")
+
+
+class RefusedError(Exception):
+    """A task may not send."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.why)
+        self.answer = {"answer": "lost", "why": refusal.why, "usage": refusal.is_usage}
 
 
 @dataclass(slots=True)
@@ -49,21 +60,21 @@ class Round:
         self.shares: dict[int, OwnedShare] = {}
         self.turns: Turns | None = None
         self.first_grant_at = 0.0
-        self.refusal: RefusedError | None = None
+        self._refusal: Refusal | None = None
         self._announce = announce
 
-    def refuse(self, refusal: RefusedError) -> None:
+    def refuse(self, refusal: Refusal) -> None:
         """From now on nobody may send: the run will be aborted. The first reason stays."""
         with self.changed:
-            self.refusal = self.refusal or refusal
+            self._refusal = self._refusal or refusal
             self.changed.notify_all()
 
     def require_open(self, name: str | None = None) -> None:
         """Raises if nobody may send any more, or if the task's run is another one."""
         if name not in (None, self.name):
             raise RefusedError(OVER)
-        if self.refusal is not None:
-            raise self.refusal
+        if self._refusal is not None:
+            raise RefusedError(self._refusal)
 
     def announce(self, partitions: list[TopicPartition]) -> None:
         """Makes the partitions part of the transaction. The lock is held, so this never happens after the run."""
@@ -72,14 +83,14 @@ class Round:
             self._announce(partitions)
         except Exception as error:  # whatever it is, nobody may send, and nobody may wait for it
             log.warning("nothing of %s is granted any more: %s", self.name, error)
-            self.refuse(RefusedError(str(error), is_usage=isinstance(error, UsageError)))
+            self.refuse(Refusal(str(error), isinstance(error, UsageError)))
             self.require_open()
 
     def wait_for(self, channel: Channel, is_so: Callable[[], bool]) -> None:
         """Tells the task to wait until it is so; raises if nobody may send any more."""
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: is_so() or self.refusal is not None, HEARTBEAT_SECONDS)
+                self.changed.wait_for(lambda: is_so() or self._refusal is not None, HEARTBEAT_SECONDS)
                 self.require_open()
                 if is_so():
                     return
@@ -89,7 +100,7 @@ class Round:
         """The task's next word, however long it takes. If that is its failure, the run is over for all."""
         message = channel.receive(None)
         if "failed" in message:
-            self.refuse(RefusedError(str(message["failed"]), is_usage=message.get("usage") is True))
+            self.refuse(Refusal(str(message["failed"]), message.get("usage") is True))
             raise ChannelError("the task failed")
         return message
 

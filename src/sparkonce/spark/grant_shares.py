@@ -18,7 +18,7 @@ from typing import Any
 
 from sparkonce.model import TopicPartition
 from sparkonce.spark.grant_channel import Channel, ChannelError
-from sparkonce.spark.grant_round import MESSAGE_SECONDS, OwnedShare, RefusedError, Round, read_partition
+from sparkonce.spark.grant_round import MESSAGE_SECONDS, OwnedShare, Refusal, Round, read_partition
 from sparkonce.spark.grant_task import Conversation, GrantAddress, conversation
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _follow(round_: Round, channel: Channel, share: OwnedShare) -> None:
         receipts = str(round_.hear(channel)["receipts"])
     except (ChannelError, KeyError) as error:
         log.info("attempt %d ended without receipts: %s", share.attempt, error)
-        round_.refuse(RefusedError(f"attempt {share.attempt}, which was sending, ended without finishing"))
+        round_.refuse(Refusal(f"attempt {share.attempt}, which was sending, ended without finishing"))
         return
     with round_.changed:
         share.receipts = receipts

@@ -22,7 +22,7 @@ from typing import Any
 
 from sparkonce.model import TopicPartition
 from sparkonce.spark.grant_channel import Channel, ChannelError
-from sparkonce.spark.grant_round import MESSAGE_SECONDS, RefusedError, Round, read_partition
+from sparkonce.spark.grant_round import MESSAGE_SECONDS, Refusal, Round, read_partition
 from sparkonce.spark.grant_task import Conversation, GrantAddress, conversation
 from sparkonce.spark.turns import Records, Turns
 
@@ -50,7 +50,7 @@ def _enter(round_: Round, task: int, tasks: int) -> Turns:
         round_.require_open()
         round_.turns = round_.turns or Turns(tasks)
         if not round_.turns.enter(task):
-            round_.refuse(RefusedError(f"task {task} was started again"))
+            round_.refuse(Refusal(f"task {task} was started again"))
             round_.require_open()
         return round_.turns
 
@@ -100,7 +100,7 @@ def _leave(round_: Round, turns: Turns, task: int) -> None:
     """
     with round_.changed:
         if turns.is_complete:
-            round_.refuse(RefusedError(f"task {task}, which was sending, ended without finishing"))
+            round_.refuse(Refusal(f"task {task}, which was sending, ended without finishing"))
         turns.leave(task)
 
 

@@ -36,8 +36,7 @@ class Kept:
         if size <= self._room:
             self._room -= size
             return Piece(size, data)
-        # The last position was read from, perhaps.
-        position = self._overflow.seek(0, os.SEEK_END)
+        position = self._overflow.seek(0, os.SEEK_END)  # Reading may have moved it.
         self._overflow.write(data)
         return Piece(size, None, position)
 
