@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -21,29 +21,9 @@ from sparkonce.spark.grant_channel import Channel, ChannelError
 from sparkonce.spark.grant_desk import GrantDesk
 from sparkonce.spark.grant_shares import Grant, ask_for_share
 from sparkonce.spark.grant_task import GrantAddress, ShareLostError
+from tests.unit.grant_samples import desk_threads, failing
 
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 3)]
-
-
-@pytest.fixture
-def desk() -> Iterator[GrantDesk]:
-    made = GrantDesk("127.0.0.1", "127.0.0.1")
-    made.open_round("round", lambda _: None)
-    yield made
-    made.close()
-    assert threads() == []
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    made = ThreadPoolExecutor(120)
-    yield made
-    made.shutdown(wait=False)  # What still waits is freed when the desk closes.
-
-
-def threads() -> list[str]:
-    """The desk's threads that live."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sparkonce-grant")]
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -140,13 +120,6 @@ def test_nothing_is_granted_between_rounds(desk: GrantDesk, asked: str) -> None:
     desk.close_round()
     with pytest.raises(ShareLostError, match="is over"), ask_for_share(desk.address, asked, 0, 1, PARTITIONS):
         pass
-
-
-def failing(error: Exception) -> Callable[[list[TopicPartition]], None]:
-    def announce(_: list[TopicPartition]) -> None:
-        raise error
-
-    return announce
 
 
 @pytest.mark.parametrize("error", [RetriableError("no coordinator"), AbortableError("expired"), RuntimeError("a bug")])
@@ -331,7 +304,7 @@ def test_a_driver_that_is_gone(desk: GrantDesk, pool: ThreadPoolExecutor) -> Non
         waiting = pool.submit(follower, desk)
         waits(desk, waiting, 2)
         desk.close()
-        assert threads() == []
+        assert desk_threads() == []
         with pytest.raises(ShareLostError):
             waiting.result(20)
         with pytest.raises(ShareLostError, match="cannot be told"):

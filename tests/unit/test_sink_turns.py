@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -20,6 +20,7 @@ from sparkonce.spark.grant_turns import TurnTaking, take_turns
 from sparkonce.spark.kept import Piece
 from sparkonce.spark.one_stage import SENT_TOGETHER_BYTES, sent_together
 from sparkonce.spark.turns import Records, Turns
+from tests.unit.grant_samples import failing
 
 PLACES = [TopicPartition("orders", index) for index in range(4)]
 
@@ -99,20 +100,6 @@ def test_everything_is_sent_in_the_order_of_the_tasks(seed: int) -> None:
                 expected.append((task, following))
                 following += records[partition]
         assert sent[partition] == expected
-
-
-@pytest.fixture
-def desk() -> Iterator[GrantDesk]:
-    made = GrantDesk("127.0.0.1", "127.0.0.1")
-    made.open_round("round", lambda _: None)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(20) as made:
-        yield made
 
 
 @contextmanager
@@ -211,13 +198,6 @@ def test_why_a_task_failed_is_told_to_all(
             waiting.result(20)
     with pytest.raises(expected, match=str(error)), task_of(desk, 0):
         pass
-
-
-def failing(error: Exception) -> Callable[[list[TopicPartition]], None]:
-    def announce(_: list[TopicPartition]) -> None:
-        raise error
-
-    return announce
 
 
 @pytest.mark.parametrize("error", [UsageError("grant WRITE"), AbortableError("expired"), RuntimeError("a bug")])
