@@ -101,7 +101,8 @@ def _leave(round_: Round, turns: Turns, task: int) -> None:
     with round_.changed:
         if turns.is_complete:
             round_.refuse(Refusal(f"task {task}, which was sending, ended without finishing"))
-        turns.leave(task)
+        else:
+            turns.leave(task)
 
 
 @dataclass(frozen=True, slots=True)
