@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from itertools import groupby
 
 import pyarrow as pa
 import pytest
 
+from sparkonce.errors import AbortableError
 from sparkonce.model import TopicPartition
+from sparkonce.send import Receipt
+from sparkonce.spark.kept import keeping
+from sparkonce.spark.send_stage import check_counts
 from sparkonce.spark.share import read_share
 from sparkonce.spark.shuffled import Frames
 
@@ -51,3 +56,28 @@ def test_a_share_without_records_has_only_its_manifests() -> None:
     frames.add_manifest(1, json.dumps({"origin": 4, "attempt": 9, "records": []}).encode())
     with read_share(iter([frames.taken()])) as share:
         assert (share.encoders, dict(share.expected), list(share.batches())) == ({4: 9}, {}, [])
+
+
+def test_what_has_no_room_is_kept_in_the_file_also_between_readings() -> None:
+    with keeping(held_bytes_max=5) as kept:
+        held, first = kept.keep(b"abcd"), kept.keep(b"efgh")
+        assert (held.held, first.held) == (b"abcd", None)
+        second = kept.keep(b"ij")
+        assert kept.load(first) == b"efgh"
+        third = kept.keep(b"klm")
+        assert [bytes(kept.load(piece)) for piece in (third, held, second, first)] == [b"klm", b"abcd", b"ij", b"efgh"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({0: 5}, "orders-1: 2 encoded, 0 sent"),
+        ({0: 4, 1: 2}, "orders-0: 5 encoded, 4 sent"),
+        ({0: 5, 1: 2, 2: 1}, "orders-2: 0 encoded, 1 sent"),
+    ],
+)
+def test_as_many_must_be_sent_as_were_encoded(sent: dict[int, int], message: str) -> None:
+    encoded_records = Counter({TopicPartition("orders", 0): 5, TopicPartition("orders", 1): 2})
+    receipts = [Receipt(TopicPartition("orders", index), count, 1, 100) for index, count in sent.items()]
+    with pytest.raises(AbortableError, match=f"differ: {message}$"):
+        check_counts(encoded_records, receipts)
