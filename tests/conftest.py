@@ -15,7 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from sparkonce.deadline import Deadline
 from sparkonce.devbroker import QUICK_JVM, DevBroker
+from sparkonce.model import TopicPartition
+from sparkonce.options import ConnectionOptions
+from sparkonce.wire import Client, Isolation, OffsetAt, list_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,10 +80,14 @@ def topic() -> TopicFactory:
 def create_topic(
     broker: DevBroker, *, partitions: int = 1, config: dict[str, str] | None = None, name: str = "topic"
 ) -> str:
-    """Creates the topic and waits until its leaders are known."""
+    """Creates the topic and waits until its leaders know that they are."""
     unique = f"{name}-{uuid.uuid4().hex[:12]}"
     admin: Any = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     # -1: as many copies as the cluster's default, which is one per broker.
     wanted = NewTopic(unique, num_partitions=partitions, replication_factor=-1, config=config or {})
     admin.create_topics([wanted], operation_timeout=TOPIC_SECONDS)[unique].result(TOPIC_SECONDS)
+    # The answer comes before. A sink that does not try again would lose what it sends until then.
+    with Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers)) as client:
+        asked = {TopicPartition(unique, index): OffsetAt.LATEST for index in range(partitions)}
+        list_offsets(client, asked, Isolation.READ_UNCOMMITTED, Deadline.after(TOPIC_SECONDS))
     return unique

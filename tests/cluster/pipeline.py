@@ -10,22 +10,29 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from sparkonce import KafkaSink
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
-from sparkonce.spark import kafka_output
+from sparkonce.spark import kafka_output, send_stage
+from sparkonce.spark.send_stage import SendStage
 from sparkonce.spark.session import SHORT_LIVED, local_session
+from sparkonce.spark.share import Share
 from sparkonce.transaction import KafkaTransaction, kafka_transaction
 from sparkonce.wire import Client, Isolation, OffsetAt, connections, list_offsets
 
@@ -43,6 +50,9 @@ POINTS = (
 SLOW_SECONDS = 9.0
 TWO_SPARK_PARTITIONS = {"spark.sql.files.openCostInBytes": "1"}
 """Every file is cut in two on two cores."""
+NEVER_SECONDS = 600.0
+STANDS_STILL = "stands-still"
+"""A file beside the checkpoint: a sending task has begun, and does not go on."""
 BATCH_HEADER = "batch"
 """Every record says in which micro-batch it was written."""
 
@@ -106,6 +116,13 @@ def arm(fault: str, job: Job) -> None:
         patch(kafka_transaction, "end_transaction", lambda real: _dying(real, before=False))
     elif fault == "sleep-before-end":
         patch(KafkaTransaction, "pre_commit", lambda real: _first(real, lambda: os.kill(os.getpid(), signal.SIGSTOP)))
+    elif fault in ("stand-still", "stand-still-without-grants"):
+        stands_still, are_granted = str(Path(job.checkpoint).with_name(STANDS_STILL)), fault == "stand-still"
+        patch(
+            kafka_output,
+            "SendStage",
+            lambda real: lambda *given: StandingStill(real(*given), stands_still, are_granted),
+        )
     elif fault == "slow":
         patch(KafkaTransaction, "pre_commit", lambda real: _first(real, lambda: time.sleep(SLOW_SECONDS)))
     else:
@@ -114,6 +131,38 @@ def arm(fault: str, job: Job) -> None:
 
 def patch(place: Any, name: str, change: Callable[[Any], Any]) -> None:
     setattr(place, name, change(getattr(place, name, None)))
+
+
+@dataclass(frozen=True)
+class StandingStill:
+    """A sending stage whose first attempt sends one batch and no more. What it does not like it changes in the worker:
+    Spark takes this class there by value, since it is one of the main module.
+    """
+
+    stage: SendStage
+    stands_still: str
+    are_granted: bool
+
+    def __call__(self, arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not self.are_granted:
+            patch(send_stage, "ask_for_share", lambda _: everybody_sends)
+        patch(Share, "batches", lambda real: _standing_still(real, Path(self.stands_still)))
+        return self.stage(arrow_batches)
+
+
+def everybody_sends(*_: object) -> Any:
+    return nullcontext(SimpleNamespace(finished_receipts=None, report=lambda _: None))
+
+
+def _standing_still(batches: Callable[[Share], Iterator[Any]], stands_still: Path) -> Callable[[Share], Iterator[Any]]:
+    def wrapped(share: Share) -> Iterator[Any]:
+        for number, batch in enumerate(batches(share)):
+            if number == 1 and not stands_still.exists():
+                stands_still.touch()
+                time.sleep(NEVER_SECONDS)
+            yield batch
+
+    return wrapped
 
 
 def _dying_before_the_end(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,12 +225,20 @@ def written(client: Client, topic: str) -> int:
     return sum(found.offset for found in list_offsets(client, partitions, Isolation.READ_UNCOMMITTED).values())
 
 
+def rotated(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in arrow_batches:
+        first = random.randrange(batch.num_rows)
+        yield pa.concat_batches([batch.slice(first), batch.slice(0, first)])
+
+
 QUERIES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "plain": lambda lines: lines.selectExpr("key", "id AS value"),
     # A column that is another one whenever the stage is computed again.
     "nondeterministic": lambda lines: lines.selectExpr(
         "key", "id AS value", "CAST(FLOOR(RAND() * 3) AS INT) AS partition"
     ),
+    # The same rows in another order: batches of the same sizes with other records in them.
+    "rotated": lambda lines: lines.mapInArrow(rotated, lines.schema).selectExpr("key", "id AS value"),
     "deduplicated": lambda lines: lines.dropDuplicates(["id"]).selectExpr("key", "id AS value"),
     "counted": lambda lines: lines.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value"),
 }

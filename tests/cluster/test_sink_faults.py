@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -21,7 +21,7 @@ from sparkonce.devbroker import QUICK_JVM, DevBroker
 from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client
 from tests.cluster.judge import WAYS, Verdict, judge, read_committed, run, start, write_input
-from tests.cluster.pipeline import Job, written
+from tests.cluster.pipeline import STANDS_STILL, Job, written
 from tests.cluster.standalone import standalone_cluster
 from tests.conftest import TopicFactory
 
@@ -182,6 +182,10 @@ def in_the_middle_of_sending(broker: DevBroker, topic: str, said: list[str]) -> 
         broker.resume(0)
 
 
+TWO_EXECUTORS: dict[str, Any] = {
+    "master": "local-cluster[2,1,1024]",
+    "settings": {"spark.executor.memory": "512m"},
+}
 MANY_REQUESTS = {"batch_bytes": 5_000, "compression": "none"}
 
 
@@ -202,9 +206,8 @@ def test_tasks_killed_while_they_send(
     with DevBroker(jvm_options=QUICK_JVM) as broker:
         name = topic(broker, partitions=PARTITIONS)
         expected = write_input(tmp_path / "in", files=2, rows=60_000)
-        cluster = {"master": "local-cluster[2,1,1024]", "settings": {"spark.executor.memory": "512m"}}
         options = {**MANY_REQUESTS, "one_stage": one_stage}
-        job = job_of(broker, name, tmp_path, query=query, options=options, **cluster)
+        job = job_of(broker, name, tmp_path, query=query, options=options, **TWO_EXECUTORS)
         with running(job) as (pipeline, said), in_the_middle_of_sending(broker, name, said):
             for victim in victims(pipeline)[:1]:
                 victim.kill()
@@ -213,6 +216,39 @@ def test_tasks_killed_while_they_send(
         found = judge(broker.bootstrap_servers, name, PARTITIONS, expected)
         assert (found.missing, found.doubled, found.found) == ([], [], len(expected))
         assert found.out_of_order == 0 or query == "nondeterministic"
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("are_granted", [True, False], ids=["granted", "not-granted"])
+def test_lost_executors_and_rows_that_are_others_when_computed_again(
+    are_granted: bool, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """The sending task is lost with all shuffled data, so Spark runs both stages again. Kafka takes the first batch of
+    the second attempt for a repetition. Without permissions nobody would notice that it is another one.
+    """
+    with DevBroker(jvm_options=QUICK_JVM) as broker:
+        name = topic(broker)
+        expected = write_input(tmp_path / "in", files=1, rows=60_000)
+        job = job_of(
+            broker,
+            name,
+            tmp_path,
+            query="rotated",
+            fault="stand-still" if are_granted else "stand-still-without-grants",
+            options={"batch_bytes": 200_000, "compression": "none", "one_stage": False},
+            **TWO_EXECUTORS,
+        )
+        with running(job) as (pipeline, said):
+            assert wait_until((tmp_path / STANDS_STILL).exists, Deadline.after(RUN_SECONDS)), "".join(said)
+            with Client(ConnectionOptions(bootstrap_servers=broker.bootstrap_servers)) as client:
+                assert wait_until(lambda: written(client, name) > 0, Deadline.after(RUN_SECONDS)), "".join(said)
+            for executor in executors(pipeline):
+                executor.kill()
+        assert pipeline.returncode == 0, "".join(said)
+        found = judge(broker.bootstrap_servers, name, 1, expected)
+        assert found.found == len(expected)
+        assert (found.missing == [], found.doubled == []) == (are_granted, are_granted)
+        assert count_transactions(broker.bootstrap_servers, name, 1) == (1, 1 if are_granted else 0)
 
 
 @pytest.mark.chaos
