@@ -1,16 +1,13 @@
-"""The demo's judge: what should be in the output and what is, read by librdkafka, which shares no code with us."""
+"""The demo's judge: what should be in the output and what is, read by librdkafka."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
-
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
 
 from demo.pipeline import BIG_AMOUNT
+from demo.reader import read_topic
 from sparkonce.model import TopicPartition
 from sparkonce.options import ConnectionOptions
 from sparkonce.records import decode, read_headers
@@ -53,28 +50,11 @@ def judge(bootstrap_servers: str, partitions: int) -> Verdict:
 
 def read_ids(bootstrap_servers: str, topic: str, partitions: int, least_amount: float = 0) -> Counter[int]:
     """The ids of all orders of at least that amount, with how often each is there."""
-    consumer: Any = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "judge",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    consumer.assign([ConfluentPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
     ids: Counter[int] = Counter()
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        for message in consumer.consume(10_000, timeout=0.5):
-            if message.error() is not None:
-                ended.add(message.partition())
-                continue
-            order = json.loads(message.value())
-            if order["amount"] >= least_amount:
-                ids[order["id"]] += 1
-    consumer.close()
+    for message in read_topic(bootstrap_servers, topic, partitions):
+        order = json.loads(message.value())
+        if order["amount"] >= least_amount:
+            ids[order["id"]] += 1
     return ids
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
+from demo.reader import read_topic
 
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
@@ -110,32 +110,8 @@ def rows_by_librdkafka(
     broker: DevBroker, topic: str, partitions: int = 1, isolation: str = "read_committed"
 ) -> list[Row]:
     """Everything that librdkafka sees in a topic."""
-    consumer: Any = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": f"judge-{uuid.uuid4()}",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 20_000_000,
-        }
-    )
-    rows: list[Row] = []
-    ended: set[int] = set()
-    until = time.monotonic() + WAIT_SECONDS
-    try:
-        consumer.assign([ConfluentPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
-        while len(ended) < partitions:
-            assert time.monotonic() < until, "librdkafka did not reach the end of the topic"
-            for message in consumer.consume(10_000, 0.2):
-                if message.error() is None:
-                    rows.append(_row_of_message(message))
-                    continue
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return sorted(rows)
+    messages = read_topic(broker.bootstrap_servers, topic, partitions, isolation=isolation)
+    return sorted(map(_row_of_message, messages))
 
 
 def _row_of_message(message: Any) -> Row:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as ConfluentPartition
+from demo.reader import read_topic
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from sparkonce.devbroker import DevBroker
 from sparkonce.model import NO_PRODUCER, ProducerIdentity, TopicPartition
 from sparkonce.options import ConnectionOptions
 from sparkonce.wire import Client, TransactionProtocol, add_offsets, add_partitions
-
-READ_SECONDS = 60
 
 
 def record_batch(
@@ -44,40 +40,12 @@ def record_batch(
     return bytes(builder.buffer())
 
 
-def values_in(broker: DevBroker, topic: str, partitions: int, *, isolation: str = "read_committed") -> list[bytes]:
+def values_in(
+    broker: DevBroker, topic: str, partitions: int, *, isolation: str = "read_committed", settled: bool = True
+) -> list[bytes]:
     """All values of a topic, read by librdkafka, in order of partition and offset."""
-    consumer: Any = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": f"judge-{uuid.uuid4()}",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        consumer.assign([ConfluentPartition(topic, p, 0) for p in range(partitions)])
-        return _drain(consumer, partitions)
-    finally:
-        consumer.close()
-
-
-def _drain(consumer: Any, partitions: int) -> list[bytes]:
-    found: list[tuple[int, int, bytes]] = []
-    ended: set[int] = set()
-    until = time.monotonic() + READ_SECONDS
-    while len(ended) < partitions:
-        assert time.monotonic() < until, "librdkafka did not reach the end of the topic"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error() is None:
-            found.append((message.partition(), message.offset(), message.value()))
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            ended.add(message.partition())
-        else:
-            raise AssertionError(message.error())
+    messages = read_topic(broker.bootstrap_servers, topic, partitions, isolation=isolation, settled=settled)
+    found = [(message.partition(), message.offset(), message.value()) for message in messages]
     return [value for _, _, value in sorted(found)]
 
 

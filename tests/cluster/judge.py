@@ -9,13 +9,10 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
+from demo.reader import read_topic
 
-from sparkonce.deadline import Deadline
 from tests.cluster.pipeline import Job
 
 ROOT = Path(__file__).parents[2]
@@ -91,27 +88,5 @@ def judge(bootstrap_servers: str, topic: str, partitions: int, expected: list[st
 
 def read_committed(bootstrap_servers: str, topic: str, partitions: int) -> list[tuple[int, bytes, str]]:
     """Partition, key and value of every committed record, by librdkafka; those of a partition in their order."""
-    consumer: Any = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "judge",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([ConfluentPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
-    found: list[tuple[int, bytes, str]] = []
-    at_end: set[int] = set()
-    try:
-        deadline = Deadline.after(60)
-        while len(at_end) < partitions:
-            assert not deadline.expired, "the judge did not get to the end"
-            for message in consumer.consume(10_000, timeout=0.2):
-                if message.error() is not None:
-                    at_end.add(message.partition())
-                else:
-                    found.append((message.partition(), message.key(), message.value().decode()))
-    finally:
-        consumer.close()
-    return found
+    messages = read_topic(bootstrap_servers, topic, partitions)
+    return [(message.partition(), message.key(), message.value().decode()) for message in messages]

@@ -135,8 +135,8 @@ def patch(place: Any, name: str, change: Callable[[Any], Any]) -> None:
 
 @dataclass(frozen=True)
 class StandingStill:
-    """A sending stage whose first attempt sends one batch and no more. What it does not like it changes in the worker:
-    Spark takes this class there by value, since it is one of the main module.
+    """A sending stage whose first attempt sends one batch and then stands still. It patches the worker that it runs in,
+    where Spark brings this class by value, since it is one of the main module.
     """
 
     stage: SendStage

@@ -24,11 +24,10 @@ from sparkonce import KafkaSink, KafkaSource
 from sparkonce.deadline import Deadline, wait_until
 from sparkonce.devbroker import DevBroker
 from sparkonce.errors import RetriableError, UsageError
-from sparkonce.model import TopicPartition
 from sparkonce.spark import one_stage
 from sparkonce.spark.one_stage import can_run_together
-from tests.broker.fetch_samples import Row, producer_of, rows_by_librdkafka, send, wait_for_markers
-from tests.broker.wire_samples import client_of, values_in
+from tests.broker.fetch_samples import Row, producer_of, rows_by_librdkafka, send
+from tests.broker.wire_samples import values_in
 from tests.conftest import TopicFactory
 
 PARTITIONS = 3
@@ -40,23 +39,6 @@ WAYS = pytest.mark.parametrize("spark_partitions", [2, 4], ids=["one-stage", "sh
 def sink_of(broker: DevBroker, topic: str | None, guarantee: str = "exactly-once", **more: Any) -> KafkaSink:
     name = {"transactional_id": f"id-{topic}"} if guarantee == "exactly-once" else {}
     return KafkaSink(broker.bootstrap_servers, topic=topic, guarantee=guarantee, **{**name, **more})
-
-
-def wait_until_visible(broker: DevBroker, topic: str, partitions: int) -> None:
-    """A commit is answered before its markers are in all partitions; until then a reader finds a partition empty."""
-    with client_of(broker) as client:
-        for index in range(partitions):
-            wait_for_markers(client, TopicPartition(topic, index))
-
-
-def visible_values(broker: DevBroker, topic: str, partitions: int) -> list[bytes]:
-    wait_until_visible(broker, topic, partitions)
-    return values_in(broker, topic, partitions)
-
-
-def visible_rows(broker: DevBroker, topic: str, partitions: int) -> list[Row]:
-    wait_until_visible(broker, topic, partitions)
-    return rows_by_librdkafka(broker, topic, partitions)
 
 
 def numbered(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
@@ -79,7 +61,7 @@ def test_every_column_arrives(guarantee: str, spark: SparkSession, broker: DevBr
     receipt = sink_of(broker, name, guarantee).write(spark.createDataFrame(given, schema))
     assert (receipt.records, receipt.lost_records, receipt.attempts) == (3, 0, 1)
     at = int(when.timestamp() * 1000)
-    assert visible_rows(broker, name, PARTITIONS) == [
+    assert rows_by_librdkafka(broker, name, PARTITIONS) == [
         Row(0, 0, None, None, at, 0, ()),
         Row(1, 0, b"", b"", at, 0, ()),
         Row(2, 0, b"k", b"v", at, 0, (("a", b"1"), ("a", None))),
@@ -97,7 +79,7 @@ def test_all_rows_arrive(
     name, count = topic(broker, partitions=PARTITIONS), 30_000
     receipt = sink_of(broker, name, guarantee, batch_bytes=2_000, **more).write(numbered(spark, count))
     assert receipt.records == count
-    assert sorted(int(value) for value in visible_values(broker, name, PARTITIONS)) == list(range(count))
+    assert sorted(int(value) for value in values_in(broker, name, PARTITIONS)) == list(range(count))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +102,7 @@ def test_all_rows_arrive_once_in_the_order_of_the_whole(
     assert (receipt.records, receipt.attempts) == (count, 1)
     assert way in caplog.text
     assert ("in one stage" in caplog.text) is bool(way)
-    values = [int(value) for value in visible_values(broker, name, PARTITIONS)]
+    values = [int(value) for value in values_in(broker, name, PARTITIONS)]
     assert sorted(values) == list(range(count))
     of_key = [value for value in values if value % 7 == 3]
     assert of_key == sorted(of_key)
@@ -135,7 +117,7 @@ def test_a_plan_whose_tasks_spark_does_not_run_together(
     receipt = sink_of(broker, name).write(numbered(spark, 2_000, 4).coalesce(2))
     assert (receipt.records, receipt.attempts) == (2_000, 1)
     assert "from now on batches are shuffled" in caplog.text
-    assert sorted(int(value) for value in visible_values(broker, name, PARTITIONS)) == list(range(2_000))
+    assert sorted(int(value) for value in values_in(broker, name, PARTITIONS)) == list(range(2_000))
 
 
 TOGETHER: dict[str, tuple[Callable[[SparkSession], DataFrame], bool]] = {
@@ -164,8 +146,8 @@ def test_rows_choose_their_topics_in_one_transaction(
     first, second = topic(broker), topic(broker, partitions=2)
     rows = numbered(spark, 1_000, spark_partitions).selectExpr("*", f"IF(value % 4 = 0, '{second}', NULL) AS topic")
     sink_of(broker, first).write(rows)
-    assert len(visible_values(broker, first, 1)) == 750
-    assert len(visible_values(broker, second, 2)) == 250
+    assert len(values_in(broker, first, 1)) == 750
+    assert len(values_in(broker, second, 2)) == 250
     assert count_transactions(broker.bootstrap_servers, first, 1) == (1, 0)
     assert count_transactions(broker.bootstrap_servers, second, 2) == (1, 0)
 
@@ -177,7 +159,7 @@ def test_a_partitioner_of_the_users_own(spark: SparkSession, broker: DevBroker, 
         return pa.array([count - 1] * rows.num_rows, pa.int32())
 
     sink_of(broker, name, partitioner=last_but).write(numbered(spark, 100))
-    assert {row.partition for row in visible_rows(broker, name, PARTITIONS)} == {PARTITIONS - 1}
+    assert {row.partition for row in rows_by_librdkafka(broker, name, PARTITIONS)} == {PARTITIONS - 1}
 
 
 @WAYS
@@ -191,7 +173,7 @@ def test_an_error_of_the_users_own_is_shown_as_it_is(
 
     with pytest.raises(PythonException, match=r"ValueError: not these (25|50) rows"):
         sink_of(broker, name, partitioner=unwilling).write(numbered(spark, 100, spark_partitions))
-    assert visible_values(broker, name, PARTITIONS) == []
+    assert values_in(broker, name, PARTITIONS) == []
 
 
 @WAYS
@@ -202,7 +184,7 @@ def test_a_mistake_that_a_task_finds(
     rows = numbered(spark, 100, spark_partitions).selectExpr("*", "IF(value = 99, NULL, 0) AS partition")
     with pytest.raises(UsageError, match="null in the column 'partition'"):
         sink_of(broker, name, partitioner="fixed").write(rows)
-    assert visible_values(broker, name, 1) == []
+    assert values_in(broker, name, 1) == []
 
 
 @pytest.mark.parametrize("spark_partitions", [2, 4, 0])
@@ -213,7 +195,7 @@ def test_an_empty_write_is_a_transaction_too(
     rows = numbered(spark, 0, spark_partitions) if spark_partitions else spark.createDataFrame([], "value STRING")
     receipt = sink_of(broker, name).write(rows)
     assert (receipt.records, receipt.attempts) == (0, 1)
-    assert visible_values(broker, name, 1) == []
+    assert values_in(broker, name, 1) == []
 
 
 @WAYS
@@ -225,10 +207,10 @@ def test_what_a_broker_does_not_take_leaves_nothing(
     large = rows.selectExpr("key", "partition", "IF(value = 1500, repeat(uuid(), 2000), value) AS value")
     with pytest.raises(UsageError, match="MESSAGE_TOO_LARGE"):
         sink_of(broker, name, batch_bytes=100_000, compression="none").write(large)
-    assert visible_values(broker, name, 2) == []
+    assert values_in(broker, name, 2) == []
     # The same id goes on.
     assert sink_of(broker, name, batch_bytes=10_000).write(rows).records == 2_000
-    assert len(visible_values(broker, name, 2)) == 2_000
+    assert len(values_in(broker, name, 2)) == 2_000
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -287,7 +269,7 @@ def test_the_group_has_no_lag_after_a_batch(
             sent += 300
         copy(spark, broker, source, sink, tmp_path)
         assert lag(broker, f"group-{source}", source, PARTITIONS) == 0
-    assert sorted(map(int, visible_values(broker, target, PARTITIONS))) == list(range(sent))
+    assert sorted(map(int, values_in(broker, target, PARTITIONS))) == list(range(sent))
 
 
 def test_a_batch_without_rows_commits_its_offsets(
@@ -301,7 +283,7 @@ def test_a_batch_without_rows_commits_its_offsets(
     assert (sink.last_receipt.batch_id, sink.last_receipt.records) == (1, 0)
     assert query.exception() is None
     assert lag(broker, f"group-{source}", source, 1) == 0
-    assert visible_values(broker, target, 1) == []
+    assert values_in(broker, target, 1) == []
 
 
 def test_a_query_that_is_stopped_does_not_run_its_batch_again(
@@ -322,7 +304,7 @@ def test_a_query_that_is_stopped_does_not_run_its_batch_again(
     sink.close()
     assert caplog.text.count("is sent in one stage") == 1
     assert "was aborted" not in caplog.text
-    assert visible_values(broker, name, 1) == []
+    assert values_in(broker, name, 1) == []
 
 
 def test_asynchronous_progress_is_refused(
