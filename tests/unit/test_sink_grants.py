@@ -197,8 +197,8 @@ def test_silent_peers_hold_up_nobody(desk: GrantDesk) -> None:
 
 
 def test_silent_peers_are_sent_away(desk: GrantDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grant_channel, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(grant_desk, "MESSAGE_SECONDS", 0.2)
+    monkeypatch.setattr(grant_channel, "HANDSHAKE_SECONDS", 1.0)
+    monkeypatch.setattr(grant_desk, "MESSAGE_SECONDS", 1.0)
     where = (desk.address.host, desk.address.port)
     with socket.create_connection(where), Channel.connect(*where, desk.address.key):
         eventually(lambda: len(desk._serving) == 2)
@@ -247,7 +247,7 @@ def test_a_slow_announcement_keeps_nobody_out(
     desk: GrantDesk, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handshake is bounded, so it must not wait for the coordinator to answer another share."""
-    monkeypatch.setattr(grant_channel, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(grant_channel, "HANDSHAKE_SECONDS", 2.0)
     arrived, go_on = threading.Event(), threading.Event()
 
     def slow(_: list[TopicPartition]) -> None:
@@ -259,7 +259,7 @@ def test_a_slow_announcement_keeps_nobody_out(
     assert arrived.wait(20)
     second = pool.submit(owner, desk, 2, 1)
     with pytest.raises(TimeoutError):
-        second.result(1.0)
+        second.result(3.0)
     go_on.set()
     assert first.result(20) is None
     assert second.result(20) is None
@@ -289,11 +289,11 @@ def test_a_follower_hears_that_the_driver_lives(
 ) -> None:
     """Waiting may take longer than the longest silence that an attempt accepts."""
     monkeypatch.setattr(grant_round, "HEARTBEAT_SECONDS", 0.05)
-    monkeypatch.setattr(grant_task, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(grant_task, "ANSWER_SECONDS", 2.0)
     with ask_for_share(desk.address, "round", 0, 1, PARTITIONS) as grant:
         waiting = pool.submit(follower, desk)
         with pytest.raises(TimeoutError):
-            waiting.result(1.0)
+            waiting.result(3.0)
         grant.report("at last")
         assert waiting.result(20) == "at last"
 
