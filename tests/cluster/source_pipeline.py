@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from sparkonce import KafkaSink, KafkaSource
 from sparkonce.spark.session import SHORT_LIVED, local_session
@@ -30,6 +30,9 @@ class SourceJob:
     output: str
     checkpoint: str
     options: dict[str, Any] = field(default_factory=dict)
+    connector: str | None = None
+    """Jars of Spark's own connector: its source is read then, with its names of options."""
+    offsets_group: str | None = None
     dies_before: int | None = None
     dies_after: int | None = None
 
@@ -38,7 +41,9 @@ class DyingSink(KafkaSink):
     """A sink that dies where the job says."""
 
     def __init__(self, job: SourceJob) -> None:
-        super().__init__(job.bootstrap_servers, topic=job.output, transactional_id=job.output)
+        super().__init__(
+            job.bootstrap_servers, topic=job.output, transactional_id=job.output, offsets_group=job.offsets_group
+        )
         self._job = job
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -59,11 +64,20 @@ def run(job: SourceJob) -> int:
 
 def main() -> None:
     job = SourceJob(**json.loads(sys.argv[1]))
-    spark = local_session("source-pipeline", "local[2]", SHORT_LIVED)
+    jars = {"spark.jars": job.connector} if job.connector else {}
+    spark = local_session("source-pipeline", "local[2]", {**SHORT_LIVED, **jars})
     spark.sparkContext.setLogLevel("ERROR")
-    source = KafkaSource(job.bootstrap_servers, topics=job.topic, **job.options)
-    sink = DyingSink(job)
-    sink.start(source.stream(spark).select("key", "value"), job.checkpoint, "available-now").awaitTermination()
+    rows = read_by_connector(spark, job) if job.connector else read_by_us(spark, job)
+    DyingSink(job).start(rows.select("key", "value"), job.checkpoint, "available-now").awaitTermination()
+
+
+def read_by_us(spark: SparkSession, job: SourceJob) -> DataFrame:
+    return KafkaSource(job.bootstrap_servers, topics=job.topic, **job.options).stream(spark)
+
+
+def read_by_connector(spark: SparkSession, job: SourceJob) -> DataFrame:
+    options = {"kafka.bootstrap.servers": job.bootstrap_servers, "subscribe": job.topic, **job.options}
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 if __name__ == "__main__":
