@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -228,6 +229,13 @@ def test_the_error_and_not_its_cause() -> None:
     found = failed(CHAIN)
     assert type(found) is UsageError
     assert str(found) == "topic x does not exist"
+
+
+def test_tasks_without_this_package() -> None:
+    found = failed("ModuleNotFoundError: No module named 'sparkonce'")
+    assert type(found) is UsageError
+    assert f"Set PYSPARK_PYTHON to {sys.executable} before" in str(found)
+    assert failed("ModuleNotFoundError: No module named 'sparkonce_of_others'") is None
 
 
 def test_the_owners_error_and_not_its_followers() -> None:
