@@ -39,7 +39,6 @@ fuzz: setup ## 1,000,000 mutated record batches through the decoder (FUZZ=n for 
 	$(BIN)/python tools/fuzz_decode.py --count $(FUZZ)
 
 bench: setup servers ## side by side in one run: codec, sink and source beside others, visibility, PostgreSQL
-	@$(PYTHON) tools/built_in.py
 	$(BIN)/python bench/codec.py
 	$(BIN)/python bench/visibility.py
 	$(BIN)/python -m bench.spark
@@ -58,5 +57,5 @@ lock: setup ## write the lock files anew from pyproject.toml
 	$(BIN)/python tools/lock.py
 
 clean: ## remove everything that the targets made in this folder
-	rm -rf .venv .venv-built-in .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,9 +1,9 @@
 """Our source and sink beside Spark's own connector: same records, same broker, same machine, in turns.
 
-Run by `make bench`. Only the ratios mean anything. Spark's connector runs in Spark 4.0.0 (`tools/built_in.py`), ours in
-the Spark of this environment. What counts is the median micro-batch after the JVM has compiled what it will, as in a
-query that runs for days. The contenders of a turn run one after the other, in every second turn the other way round;
-a ratio is one of the same turn. Of the turns the median counts.
+Run by `make bench`. Only the ratios mean anything. All run in the Spark of this environment. What counts is the median
+micro-batch after the JVM has compiled what it will, as in a query that runs for days. The contenders of a turn run one
+after the other, in every second turn the other way round; a ratio is one of the same turn. Of the turns the median
+counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import psutil
 import pyarrow as pa
 from bench.codec import make_values
 from bench.spark_job import BUILT_IN, Task
+from tools.built_in import connector
 
 from sparkonce.devbroker import DevBroker
 from sparkonce.model import TopicPartition
@@ -34,7 +35,6 @@ from sparkonce.records import encode, record_columns
 from sparkonce.send import Sender, SendSettings
 from sparkonce.wire import Client, NewTopic, TransactionProtocol, create_topics, init_producer
 
-BUILT_IN_PYTHON = Path(__file__).parents[1] / ".venv-built-in" / "bin" / "python"
 INPUT = "input"
 PARTITIONS = 4
 DISTINCT_VALUES = 200_000
@@ -102,6 +102,7 @@ def tasks(servers: str, folder: Path, options: argparse.Namespace) -> Iterator[T
                     rows=options.records if is_read else options.batch,
                     rounds=ROUNDS[flow][0],
                     warm_up=ROUNDS[flow][1],
+                    connector=connector() if contender == BUILT_IN else "",
                 )
 
 
@@ -119,13 +120,12 @@ def fill(client: Client, count: int) -> None:
 
 def measure(task: Task) -> tuple[float, int]:
     """Records a second of the median round, and the memory of the largest Python worker."""
-    python = str(BUILT_IN_PYTHON) if task.contender == BUILT_IN else sys.executable
     job = Path(__file__).with_name("spark_job.py")
     Path(task.folder).mkdir()
     with (
         Path(task.folder, "log").open("w") as log,
         subprocess.Popen(
-            [python, str(job), json.dumps(asdict(task))], stdout=subprocess.PIPE, stderr=log, text=True
+            [sys.executable, str(job), json.dumps(asdict(task))], stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
         largest = [0]

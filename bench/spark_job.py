@@ -1,6 +1,6 @@
-"""One contender of `bench/spark.py`, as a process of its own; runs in our environment and in that of Spark's connector.
+"""One contender of `bench/spark.py`, as a process of its own. It imports nothing of ours unless it measures ours.
 
-It imports nothing of ours unless it measures ours. Prints one line of JSON: records a second of each micro-batch or
+Prints one line of JSON: records a second of each micro-batch or
 read, the first ones left out.
 """
 
@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 BUILT_IN = "built-in"
 CORES = 2
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
@@ -44,6 +43,8 @@ class Task:
     """Of a micro-batch."""
     rounds: int
     warm_up: int
+    connector: str
+    """The jars of Spark's own, unless this one is ours."""
 
 
 def main() -> None:
@@ -53,8 +54,8 @@ def main() -> None:
     builder = SparkSession.builder.master(f"local[{CORES}]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    if task.contender == BUILT_IN:
-        builder = builder.config("spark.jars.packages", PACKAGE)
+    if task.connector:
+        builder = builder.config("spark.jars", task.connector)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     rates = read_rates(spark, task) if task.flow == "source" else stream_rates(spark, task)
@@ -118,7 +119,7 @@ def start(task: Task, rows: DataFrame) -> Any:
         writer = rows.writeStream.format("kafka").option("checkpointLocation", checkpoint)
         writer = writer.option("kafka.bootstrap.servers", task.servers).option("topic", task.topic_out)
         return writer.option("kafka.compression.type", "lz4").start()
-    from sparkonce import KafkaSink  # noqa: PLC0415  The other environment does not have it.
+    from sparkonce import KafkaSink  # noqa: PLC0415  Only where it is measured.
 
     identity = {"transactional_id": task.topic_out} if task.contender == "exactly-once" else {}
     sink = KafkaSink(task.servers, topic=task.topic_out, guarantee=task.contender, **identity)

@@ -24,11 +24,10 @@ COMPILE += ["--no-emit-index-url", "--custom-compile-command", "make lock"]
 
 
 def main() -> None:
-    """The runtime and development packages in one lock; the optional Java, and the Spark to compare with, in others."""
+    """The runtime and development packages in one lock, the optional Java in another."""
     write_lock("dev.lock", "pyproject.toml", "--group", "dev")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     write_lock("java.lock", "-", requirements="\n".join(project["optional-dependencies"]["java"]))
-    write_lock("built-in.lock", "-", requirements="pyspark==4.0.0")
 
 
 def write_lock(name: str, source: str, *extra: str, requirements: str = "") -> None:

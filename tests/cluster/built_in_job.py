@@ -1,4 +1,4 @@
-"""Spark's own Kafka source, in its own environment (`tools/built_in.py`): nothing of ours may be imported here.
+"""A query with Spark's own Kafka source, as a program of its own, in which nothing of ours is imported.
 
 read      {"mode": "read", "options": {…}, "output": …}: a bounded read, a row as a line of JSON
 stream    {"mode": "stream", …, "checkpoint": …}: all that is there, a micro-batch as a line of JSON; with
@@ -15,14 +15,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 FIELDS = ["partition", "offset", "hex(key)", "hex(value)", "unix_millis(timestamp)", "timestampType"]
 HEADERS = "transform(headers, h -> struct(h.key, hex(h.value))) AS headers"
 
 
 def main() -> None:
     job: dict[str, Any] = json.loads(sys.argv[1])
-    builder = SparkSession.builder.master("local[2]").config("spark.jars.packages", PACKAGE)
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", job["connector"])
     spark = builder.config("spark.ui.enabled", "false").config("spark.driver.memory", "2g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     output = Path(job["output"])

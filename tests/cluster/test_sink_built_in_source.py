@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tools.built_in import connector
 
-from sparkonce.devbroker import DevBroker, ivy
-from sparkonce.devbroker.trust import trust_options
-from sparkonce.java import find_java
+from sparkonce.devbroker import DevBroker
 from sparkonce.model import TopicPartition
 from sparkonce.wire import committed_offsets
 from tests.broker.fetch_samples import producer_of, send
@@ -20,49 +18,23 @@ from tests.cluster.source_pipeline import SourceJob, run
 from tests.conftest import TopicFactory
 
 PARTITIONS, EACH, BATCH_ROWS = 2, 500, 300
-# The connector has no jars for each version of Spark everywhere; 4.2 has the interfaces of 4.3. The module for tokens
-# is only linked.
-JARS = (
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    ("org.apache.kafka", "kafka-clients", "3.9.0"),
-    ("org.apache.commons", "commons-pool2", "2.12.0"),
-)
-
-
-@pytest.fixture(scope="module")
-def connector(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The jars, as Spark wants to have them."""
-    work = tmp_path_factory.mktemp("connector")
-    module, jars = work / "ivy.xml", work / "jars"
-    wanted = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" transitive="false"/>' for org, name, rev in JARS
-    )
-    module.write_text(
-        '<ivy-module version="2.0"><info organisation="tests" module="connector"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f'<dependencies defaultconf="default->default">{wanted}</dependencies></ivy-module>'
-    )
-    trusted = trust_options(work / "trust.jks")
-    subprocess.run(
-        ivy.ivy_command(find_java(), ivy.find_ivy(), module, work / "cache", jars, trusted), check=True, timeout=300
-    )
-    found = sorted(map(str, jars.glob("*.jar")))
-    assert len(found) == len(JARS)
-    return ",".join(found)
 
 
 @pytest.mark.timeout(600)
-def test_a_driver_killed_before_and_after_a_commit(
-    connector: str, broker: DevBroker, topic: TopicFactory, tmp_path: Path
-) -> None:
+def test_a_driver_killed_before_and_after_a_commit(broker: DevBroker, topic: TopicFactory, tmp_path: Path) -> None:
     source, target, group = topic(broker, partitions=PARTITIONS), topic(broker), f"group-{tmp_path.name}"
     producer = producer_of(broker)
     for index in range(PARTITIONS):
         send(producer, source, [b"%d" % number for number in range(index * EACH, (index + 1) * EACH)], index)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS)}
     job = SourceJob(
-        broker.bootstrap_servers, source, target, str(tmp_path / "checkpoint"), options, connector, offsets_group=group
+        broker.bootstrap_servers,
+        source,
+        target,
+        str(tmp_path / "checkpoint"),
+        options,
+        connector(),
+        offsets_group=group,
     )
     partitions = [TopicPartition(source, index) for index in range(PARTITIONS)]
     with client_of(broker) as client:

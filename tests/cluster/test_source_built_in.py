@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
-from tools import built_in
+from tools.built_in import connector
 
 from sparkonce.cli.main import cli
 from sparkonce.deadline import Deadline, wait_until
@@ -29,14 +29,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 JOB = Path(__file__).with_name("built_in_job.py")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment() -> None:
-    subprocess.run([sys.executable, built_in.__file__], check=True)
-
-
 def run_built_in(job: dict[str, Any]) -> int:
-    python = built_in.ENVIRONMENT / "bin" / "python"
-    return subprocess.run([str(python), str(JOB), json.dumps(job)], check=False, timeout=600).returncode
+    command = [sys.executable, str(JOB), json.dumps({**job, "connector": connector()})]
+    return subprocess.run(command, check=False, timeout=600).returncode
 
 
 def rows_by_built_in(broker: DevBroker, name: str, folder: Path) -> list[Row]:
