@@ -1,7 +1,6 @@
 """One contender of `bench/spark.py`, as a process of its own. It imports nothing of ours unless it measures ours.
 
-Prints one line of JSON: records a second of each micro-batch or
-read, the first ones left out.
+Prints one line of JSON: records a second of each micro-batch or read, the first ones left out.
 """
 
 from __future__ import annotations

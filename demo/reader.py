@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sparkonce.deadline import Deadline, wait_until
 
@@ -23,44 +23,36 @@ def read_topic(
     markers are written, and until then a partition ends where the transaction began: unless `settled` is false, this
     waits until no transaction is open.
     """
-    servers: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
     places = [TopicPartition(topic, index, 0) for index in range(partitions)]
-    if settled and isolation == "read_committed":
-        admin = AdminClient(servers)
-        if not wait_until(lambda: _has_no_open_transaction(admin, places), Deadline.after(WAIT_SECONDS)):
-            raise TimeoutError(f"a transaction is still open in {topic} after {WAIT_SECONDS} seconds")
-    consumer: Any = Consumer(
+    with closing(_consumer(bootstrap_servers, isolation)) as consumer:
+        if settled and isolation == "read_committed":
+            with closing(_consumer(bootstrap_servers, "read_uncommitted")) as of_all:
+                if not wait_until(
+                    lambda: _ends(consumer, places) == _ends(of_all, places), Deadline.after(WAIT_SECONDS)
+                ):
+                    raise TimeoutError(f"a transaction is still open in {topic} after {WAIT_SECONDS} seconds")
+        consumer.assign(places)
+        yield from _until_the_end(consumer, topic, partitions)
+
+
+def _consumer(bootstrap_servers: str, isolation: str) -> Any:
+    return Consumer(
         {
-            **servers,
+            "bootstrap.servers": bootstrap_servers,
             "group.id": f"reader-{uuid.uuid4()}",
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",  # if the first ones are deleted
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,  # An end is told by a fetch that finds nothing.
+            "log_level": 0,
         }
     )
-    try:
-        consumer.assign(places)
-        yield from _until_the_end(consumer, topic, partitions)
-    finally:
-        consumer.close()
 
 
-def _has_no_open_transaction(admin: Any, places: list[TopicPartition]) -> bool:
-    """Whether readers of committed records get as far as all others."""
-    wanted = dict.fromkeys(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    both = [
-        admin.list_offsets(wanted, isolation_level=level)
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-    ]
-    try:
-        committed, everything = ([found[place].result(WAIT_SECONDS).offset for place in places] for found in both)
-    except KafkaException as error:
-        if error.args[0].retriable():  # A leader has moved.
-            return False
-        raise
-    return committed == everything
+def _ends(consumer: Any, places: list[TopicPartition]) -> list[int]:
+    """Where the partitions end for this consumer."""
+    return [consumer.get_watermark_offsets(place, WAIT_SECONDS)[1] for place in places]
 
 
 def _until_the_end(consumer: Any, topic: str, partitions: int) -> Iterator[Any]:

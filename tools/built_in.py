@@ -46,5 +46,5 @@ def fetch(work: Path) -> list[Path]:
     )
     trusted = trust_options(work / "trust.jks")
     command = ivy.ivy_command(find_java(), ivy.find_ivy(), module, work / "cache", jars, trusted)
-    subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=SECONDS)
     return list(jars.glob("*.jar"))

@@ -42,8 +42,8 @@ class Stores:
         with mariadb.connect() as maria, maria.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {job.table} (id bigint PRIMARY KEY, batch int)")
 
-    def in_kafka(self) -> list[tuple[int, int]]:
-        records = values_in(self._broker, self.job.topic, PARTITIONS)
+    def in_kafka(self, *, settled: bool = True) -> list[tuple[int, int]]:
+        records = values_in(self._broker, self.job.topic, PARTITIONS, settled=settled)
         return sorted((int(record.split()[0]), int(record.split()[1])) for record in records)
 
     def in_postgres(self) -> list[tuple[int, int]]:
@@ -79,7 +79,7 @@ class Stores:
         def watch() -> None:
             while not done.is_set():
                 shown = {batch for _, batch in [*self.in_postgres(), *self.in_mariadb()]}
-                in_kafka = {batch for _, batch in self.in_kafka()}
+                in_kafka = {batch for _, batch in self.in_kafka(settled=False)}
                 wrong.extend(shown - in_kafka)
                 looks.append(len(shown))
                 done.wait(0.05)
